@@ -1,0 +1,137 @@
+// kernel_api.h: what a kernel of the runtime sees: tensors, attributes, the three phases load, infer, run.
+//
+// A kernel is a row in a table that its file in runtime/kernels/ops/ defines; the build finds the files
+// (kernels/ops/NAME.cpp must define `const opforge::KernelTable opforge_kernels_NAME`). No kernel uses the heap,
+// exceptions or iostreams: state and scratch come from the session's arenas. Kernels are reentrant.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "opforge/abi.h"
+
+namespace opforge {
+
+using Status = opforge_status;
+constexpr int kMaxRank = 8;
+
+// Numbers are those of ONNX's TensorProto.DataType.
+enum class DType : uint8_t {
+  kUndefined = 0, kF32 = 1, kU8 = 2, kI8 = 3, kU16 = 4, kI16 = 5, kI32 = 6, kI64 = 7, kString = 8, kBool = 9,
+  kF16 = 10, kF64 = 11, kU32 = 12, kU64 = 13, kBF16 = 16, kF8E4M3FN = 17, kF8E4M3FNUZ = 18, kF8E5M2 = 19,
+  kF8E5M2FNUZ = 20, kU4 = 21, kI4 = 22, kF4E2M1 = 23,
+};
+
+// kC16: logical NCHW held as [N][ceil(C/16)][H+halo][W+halo][16]; when C % 16 is 1..8 the last block is 8 wide.
+// The halo (pixels of zeros around the image) belongs to the value, not to a consumer.
+enum class LayoutKind : uint8_t { kPlain = 0, kC16 = 1, kNHWC = 2, kNHWC16 = 3 };
+struct Layout {
+  LayoutKind kind = LayoutKind::kPlain;
+  uint8_t top = 0, left = 0, bottom = 0, right = 0;
+};
+
+struct Shape {
+  int32_t rank = 0;
+  int64_t dims[kMaxRank] = {};
+  int64_t operator[](int axis) const { return dims[axis < 0 ? axis + rank : axis]; }
+  int64_t elements() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= dims[i];
+    return n;
+  }
+};
+
+// A tensor is dense in its layout. An absent optional one has dtype kUndefined.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::kUndefined;
+  Layout layout;
+  Shape shape;
+  bool present() const { return dtype != DType::kUndefined; }
+  template <class T> T* as() const { return static_cast<T*>(data); }
+};
+
+int64_t storage_bytes(DType dtype, const Shape& shape, const Layout& layout);
+
+struct StringView { const char* data; int64_t size; };
+struct BytecodeView { const void* data; size_t size; };
+
+// Typed attributes of a node; a getter returns false (or the default) when the name is absent.
+class Attributes {
+ public:
+  virtual bool has(const char* name) const = 0;
+  virtual int64_t get_int(const char* name, int64_t otherwise) const = 0;
+  virtual double get_float(const char* name, double otherwise) const = 0;
+  virtual StringView get_string(const char* name, const char* otherwise) const = 0;
+  virtual bool get_ints(const char* name, const int64_t** values, int64_t* count) const = 0;
+  virtual bool get_floats(const char* name, const float** values, int64_t* count) const = 0;
+  virtual BytecodeView get_bytecode(const char* name) const = 0;  // {nullptr, 0} when absent
+  virtual int32_t get_graph(const char* name) const = 0;          // subgraph index, -1 when absent
+
+ protected:
+  ~Attributes() = default;
+};
+
+// Once per node, when the session is created. Constant inputs (weights) are visible with data; others have shape
+// rank -1 and data NULL.
+struct LoadContext {
+  const Attributes* attributes;
+  const Tensor* inputs;
+  int32_t n_inputs, n_outputs;
+  void* state;  // set by load; memory from allocate() lives as long as the session
+  void* (*allocate)(LoadContext*, size_t bytes);
+  Status (*fail)(LoadContext*, Status code, const char* format, ...);
+  void* host;
+};
+
+// Once per node and set of input shapes. Sets the shape (and dtype where it depends on inputs) of each output and
+// asks for scratch. data of an input is given when its values are known at planning time (constants and small
+// results computed from shapes); a kernel that needs values which are not known returns need_data(input).
+struct InferContext {
+  const Attributes* attributes;
+  void* state;
+  const Tensor* inputs;  // shapes, dtypes, layouts; data only where known
+  Tensor* outputs;       // dtype and layout come filled from the file; shape is to be set
+  int32_t n_inputs, n_outputs;
+  int64_t scratch_bytes = 0;     // set by infer
+  int32_t alias_input[4] = {-1, -1, -1, -1};    // output k may be a view of this input (same bytes, no run needed)
+  int32_t inplace_input[4] = {-1, -1, -1, -1};  // output k may be written over this input
+  int32_t missing_input = -1;
+  int32_t max_threads = 1;
+  Status (*fail)(InferContext*, Status code, const char* format, ...);
+  void* host;
+  Status need_data(int32_t input) { missing_input = input; return OPFORGE_STATUS_UNSUPPORTED; }
+};
+
+using RangeBody = void (*)(void* user, int64_t begin, int64_t end);
+
+struct RunContext {
+  void* state;
+  const Attributes* attributes;
+  const Tensor* inputs;
+  Tensor* outputs;
+  int32_t n_inputs, n_outputs;
+  void* scratch;  // scratch_bytes, 64-byte aligned
+  int32_t threads;
+  // Chunk boundaries are multiples of grain and do not depend on the number of threads.
+  void (*parallel_for)(RunContext*, int64_t n, int64_t grain, RangeBody body, void* user);
+  Status (*fail)(RunContext*, Status code, const char* format, ...);
+  void* host;
+
+  template <class F> void parallel(int64_t n, int64_t grain, F&& f) {
+    parallel_for(this, n, grain, [](void* u, int64_t b, int64_t e) { (*static_cast<F*>(u))(b, e); }, &f);
+  }
+};
+
+struct OpKernel {
+  const char* domain;  // "" = ONNX, "opforge" = made by the compiler
+  const char* name;
+  int32_t since_first, since_last;  // range of since_version served
+  Status (*load)(LoadContext&);     // may be null
+  Status (*infer)(InferContext&);
+  Status (*run)(RunContext&);
+};
+
+struct KernelTable { const OpKernel* rows; int32_t count; };
+
+}  // namespace opforge
