@@ -1,0 +1,165 @@
+// table.h: the heavy loops of the runtime, built once per instruction set and reached through one table.
+//
+// Everything here is plain data: the sources in isa/ include nothing that could leave a weak symbol compiled
+// for a newer instruction set in the library. Each output element is computed by one fixed sequence of
+// operations (accumulation from the bias, k ascending), so results depend neither on threads nor on vector
+// width.
+#pragma once
+
+#include <cstdint>
+
+namespace opforge {
+
+// What follows the accumulation at once, in registers. kGate: x * clip(x*s + o, 0, 1); kGateAffine adds t.
+enum class ActivationKind : int32_t { kNone = 0, kClip, kGate, kGateAffine, kHardSigmoid };
+struct Activation {
+  ActivationKind kind = ActivationKind::kNone;
+  float lo = 0, hi = 0;       // kClip
+  float s = 0, o = 0, t = 0;  // the others
+};
+
+// Called on finished blocks of the output while they are in cache. rows x columns floats, rows row_stride
+// apart. Plain outputs: row0 and column0 are the position in the matrix. c16 outputs: rows are neighbouring
+// pixels of one channel block, columns its lanes (16 or 8), column0 the first channel, row0 the pixel's index
+// in the plane.
+using BlockEpilogue = void (*)(void* user, float* block, int64_t rows, int64_t columns, int64_t row0,
+                               int64_t column0, int64_t row_stride);
+
+// C[m, n] = activation(A * B + bias); B packed as matmul16. Strides in elements.
+struct MatmulArgs {
+  const float* a;
+  int64_t a_row, a_column;
+  const float* b;
+  const float* bias;  // padded to whole blocks, or null
+  float* c;
+  int64_t c_row;
+  int64_t m, n, k;
+  Activation activation;
+  BlockEpilogue epilogue;
+  void* user;
+};
+
+// A c16 value: pixel (0, 0) of channel block b of image n is data + n*batch + b*plane*16 + (top*row +
+// left)*lanes.
+struct Image {
+  float* data;
+  int64_t row, plane, batch;  // pixels per row and per plane (halo included); floats per image
+  int32_t images, channels, height, width;
+  int32_t top, left, bottom, right;
+};
+
+struct ConvArgs {
+  Image x, y;  // for "first": x.data is plain NCHW, x.row = width, x.plane = height*width
+  const float* weights;
+  const float* bias;      // padded to whole blocks, never null
+  const float* residual;  // laid out as y, or null
+  int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  Activation activation;
+  BlockEpilogue epilogue;
+  void* user;
+};
+
+struct PoolArgs {
+  Image x, y;
+  int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left, pad_bottom,
+      pad_right;
+  int32_t average;  // 0 = max
+  int32_t count_include_pad;
+};
+
+// One head's attention over rows [row0, row1) of the queries. Row strides in floats.
+struct AttentionArgs {
+  const float* q;
+  const float* k_packed;  // matmul16 of K^T: [key block][D][16|8]
+  const float* v_packed;  // matmul16 of V: [Dv block][keys][16|8]
+  const float* mask;      // added to the scores, or null
+  float* out;
+  int64_t q_row, out_row, mask_row, mask_column;  // mask strides: 0 where broadcast
+  int64_t keys, depth, depth_v;
+  int64_t causal_offset;  // query row i sees keys 0 .. i + causal_offset; ignored unless causal
+  int32_t causal;
+  float scale;
+};
+
+enum class Reduction : int32_t {
+  kSum = 0,
+  kMean,
+  kMax,
+  kMin,
+  kProd,
+  kSumSquare,
+  kL1,
+  kL2,
+  kLogSum,
+  kLogSumExp
+};
+
+struct IsaTable {
+  const char* name;
+  int32_t fused;  // 1 = the fast profile (fused multiply-add)
+
+  // -- matmul.cpp -- rows [m0, m1) and columns [n0, n1) (n0 a multiple of 16); panel:
+  // matmul_panel_floats(rows, k).
+  void (*matmul)(const MatmulArgs&, float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
+  int64_t (*matmul_panel_floats)(int64_t rows, int64_t k);
+  // B with element strides (row over k, column over n) into matmul16; blocks [block0, block1).
+  void (*pack_b)(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed,
+                 int64_t block0, int64_t block1);
+
+  // -- conv.cpp, first.cpp, depthwise.cpp, winograd.cpp, deconv.cpp -- rows [y0, y1) of the output of one
+  // image.
+  void (*conv_direct)(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1, int64_t block0,
+                      int64_t block1);
+  int64_t (*conv_direct_scratch)(const ConvArgs&, int64_t rows);
+  void (*conv_first)(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
+  int64_t (*conv_first_scratch)(const ConvArgs&);
+  void (*conv_depthwise)(const ConvArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
+  // Tiles [t0, t1) of 4x4 output pixels, row-major, at most winograd_batch of them.
+  void (*winograd)(const ConvArgs&, float* scratch, int64_t image, int64_t t0, int64_t t1);
+  int64_t (*winograd_batch)(int64_t channels_in, int64_t channels_out);
+  int64_t (*winograd_scratch)(int64_t channels_in, int64_t channels_out);
+  // Rows [y0, y1) of the input, 2x2 stride 2.
+  void (*deconv2)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1);
+
+  // -- image.cpp -- c16 values.
+  void (*pool)(const PoolArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
+  void (*global_average)(const Image& x, const Image& y, int64_t image, int64_t block);
+  void (*resize_nearest)(const Image& x, const Image& y, int64_t scale_h, int64_t scale_w, int64_t image,
+                         int64_t block, int64_t y0, int64_t y1);  // rows of x
+  void (*concat_channels)(const Image& x, const Image& y, int64_t channel0, int64_t image, int64_t y0,
+                          int64_t y1);
+  void (*to_plain)(const Image& x, float* y, int64_t image, int64_t y0, int64_t y1);
+  void (*from_plain)(const float* x, const Image& y, int64_t image, int64_t y0, int64_t y1);
+  void (*activate)(const Activation&, float* data, int64_t n);
+
+  // -- rows.cpp -- n rows of `width` contiguous floats; sums in 16 lanes.
+  void (*softmax)(const float* x, float* y, int64_t rows, int64_t width, int32_t log);
+  void (*layer_norm)(const float* x, const float* scale, const float* bias, float* y, float* mean,
+                     float* inv_std, int64_t rows, int64_t width, float epsilon);
+  void (*rms_norm)(const float* x, const float* scale, float* y, int64_t rows, int64_t width, float epsilon);
+  void (*reduce_rows)(Reduction, const float* x, float* y, int64_t rows, int64_t width);
+  // x[outer][width][inner] over the middle; elements [begin, end) of outer*inner.
+  void (*reduce_middle)(Reduction, const float* x, float* y, int64_t width, int64_t inner, int64_t begin,
+                        int64_t end);
+  // y = x*scale + shift for one channel of n contiguous floats.
+  void (*scale_shift)(const float* x, float* y, int64_t n, float scale, float shift);
+
+  // -- attention.cpp -- scratch: attention_scratch(keys, depth).
+  void (*attention)(const AttentionArgs&, float* scratch, int64_t row0, int64_t row1);
+  int64_t (*attention_rows)();
+  int64_t (*attention_scratch)(int64_t keys, int64_t depth, int64_t depth_v);
+};
+
+// The table for this machine: the best that the CPU runs, or what OPFORGE_ISA names. Chosen once.
+const IsaTable& isa_table();
+
+#define OPFORGE_DECLARE_ISA(ISA) \
+  namespace ISA {                \
+  extern const IsaTable table;   \
+  }
+OPFORGE_DECLARE_ISA(baseline)
+OPFORGE_DECLARE_ISA(v3)
+OPFORGE_DECLARE_ISA(v4)
+#undef OPFORGE_DECLARE_ISA
+
+}  // namespace opforge

@@ -1,0 +1,140 @@
+"""Packings of weights: how the compiler lays constants out for the runtime's kernels.
+
+Every packing works in blocks of 16 output channels; when the channel count modulo 16 is 1 to 8 the last block is
+8 wide, otherwise it is padded with zeros to 16. One packing serves every instruction set. docs/design/runtime.md
+lists them; tests/unit/kernels holds them against what the kernels read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "PACKERS",
+    "blocks16",
+    "pack_conv16",
+    "pack_deconv16",
+    "pack_depthwise16",
+    "pack_first16",
+    "pack_matmul16",
+    "pack_winograd16",
+    "padded_channels",
+    "winograd_fits",
+]
+
+Array = NDArray[np.float32]
+
+_WINOGRAD_G = np.array(
+    [
+        [1 / 4, 0, 0],
+        [-1 / 6, -1 / 6, -1 / 6],
+        [-1 / 6, 1 / 6, -1 / 6],
+        [1 / 24, 1 / 12, 1 / 6],
+        [1 / 24, -1 / 12, 1 / 6],
+        [0, 0, 1],
+    ],
+    dtype=np.float64,
+)
+
+
+def padded_channels(channels: int) -> int:
+    """Channels that the blocks of ``channels`` hold, padding included (a multiple of 8)."""
+    return (channels + 7) // 8 * 8
+
+
+def blocks16(channels: int) -> list[tuple[int, int]]:
+    """(first channel, width) of each block: width 16, or 8 for a half block at the end."""
+    return [(c, 8 if channels - c <= 8 else 16) for c in range(0, channels, 16)]
+
+
+def _blocked(last_axis_is_channels: NDArray[np.floating]) -> list[NDArray[np.floating]]:
+    """Cuts the last axis into blocks, the last one padded with zeros to its width."""
+    w = last_axis_is_channels
+    parts = []
+    for start, width in blocks16(w.shape[-1]):
+        part = w[..., start : start + width]
+        missing = width - part.shape[-1]
+        if missing:
+            part = np.concatenate([part, np.zeros((*part.shape[:-1], missing), part.dtype)], axis=-1)
+        parts.append(part)
+    return parts
+
+
+def _join(parts: list[NDArray[np.floating]], dtype: np.dtype[np.floating]) -> Array:
+    flat = [np.ascontiguousarray(part).reshape(-1) for part in parts]
+    return np.concatenate(flat).astype(dtype, copy=False) if flat else np.zeros(0, dtype)
+
+
+def pack_matmul16(weights: Array) -> Array:
+    """``[K, N]`` to ``[N block][K][16|8]``.
+
+    Args:
+        weights: the right operand of a matrix product, ``[K, N]``.
+
+    Returns:
+        A flat array of ``K * padded_channels(N)`` elements of the same dtype.
+    """
+    return _join(_blocked(weights), weights.dtype)
+
+
+def pack_conv16(weights: Array) -> Array:
+    """``[O, I, KH, KW]`` to ``[O block][I block of 16][KH][KW][I in block, not padded][16|8]``."""
+    parts: list[NDArray[np.floating]] = []
+    channels_in = weights.shape[1]
+    for block in _blocked(weights.transpose(1, 2, 3, 0)):  # [I, KH, KW, lanes]
+        parts += [block[i : i + 16].transpose(1, 2, 0, 3) for i in range(0, channels_in, 16)]
+    return _join(parts, weights.dtype)
+
+
+def pack_depthwise16(weights: Array) -> Array:
+    """``[C, 1, KH, KW]`` to ``[C block][KH * KW][16|8]``."""
+    channels, _, kernel_h, kernel_w = weights.shape
+    return _join(_blocked(weights.reshape(channels, kernel_h * kernel_w).T), weights.dtype)
+
+
+def pack_first16(weights: Array) -> Array:
+    """``[O, C, KH, KW]`` (C at most 4) to ``[O block][C][KH][KW][16|8]``."""
+    return _join(_blocked(weights.transpose(1, 2, 3, 0)), weights.dtype)
+
+
+def pack_winograd16(weights: Array) -> Array:
+    """``[O, I, 3, 3]`` to the transformed weights of F(4x4, 3x3), ``[36][O block][I][16|8]``.
+
+    The transform runs in float64 and rounds once.
+    """
+    transformed = np.einsum("ay,oiyx,bx->abio", _WINOGRAD_G, weights.astype(np.float64), _WINOGRAD_G, optimize=True)
+    parts: list[NDArray[np.floating]] = []
+    for tap in transformed.reshape(36, weights.shape[1], weights.shape[0]).astype(weights.dtype):
+        parts += _blocked(tap)
+    return _join(parts, weights.dtype)
+
+
+def pack_deconv16(weights: Array) -> Array:
+    """``[I, O, 2, 2]`` (ONNX ConvTranspose) to one 1x1 ``conv16`` packing per tap ``ky * 2 + kx``."""
+    parts: list[NDArray[np.floating]] = []
+    for ky in range(weights.shape[2]):
+        for kx in range(weights.shape[3]):
+            parts += _blocked(weights[:, :, ky, kx])
+    return _join(parts, weights.dtype)
+
+
+def winograd_fits(channels_in: int, channels_out: int, height: int, width: int) -> bool:
+    """Whether F(4x4, 3x3) pays for a 3x3, stride 1 convolution with this output size.
+
+    Transformed weights must stay within about 10 MB (L2 and L3), and images of less than 12 pixels waste tiles.
+    """
+    return min(height, width) >= 12 and 144 * channels_in * channels_out <= 10_000_000 and channels_in >= 16
+
+
+PACKERS: dict[str, Callable[[Array], Array]] = {
+    "matmul16": pack_matmul16,
+    "conv16": pack_conv16,
+    "depthwise16": pack_depthwise16,
+    "first16": pack_first16,
+    "winograd16": pack_winograd16,
+    "deconv16": pack_deconv16,
+}
+"""Packing name (``Value.packing``) to the function that makes it."""
