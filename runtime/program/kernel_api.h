@@ -41,7 +41,9 @@ struct Shape {
   }
 };
 
-// A tensor is dense in its layout. An absent optional one has dtype kUndefined.
+// A tensor is dense in its layout. An absent optional one has dtype kUndefined. Buffers are 64-byte aligned, except
+// those of the model's inputs and outputs, which are the caller's: aligned to the element only. data may be NULL when
+// a dimension is 0. The halo of an output is zeroed by the session before the kernel runs.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kUndefined;
@@ -123,6 +125,11 @@ struct RunContext {
   }
 };
 
+enum : uint32_t {
+  kShapeOnly = 1u << 0,  // the result depends on the shapes of the inputs only (Shape, Size): never needs their data
+  kNotPure = 1u << 1,    // never computed at planning time (random numbers)
+};
+
 struct OpKernel {
   const char* domain;  // "" = ONNX, "opforge" = made by the compiler
   const char* name;
@@ -130,8 +137,15 @@ struct OpKernel {
   Status (*load)(LoadContext&);     // may be null
   Status (*infer)(InferContext&);
   Status (*run)(RunContext&);
+  uint32_t flags = 0;
 };
 
 struct KernelTable { const OpKernel* rows; int32_t count; };
+
+// The last line of a file in kernels/ops: OPFORGE_KERNELS(softmax, kRows), after `constexpr OpKernel kRows[] = {...}`.
+// (A const at namespace scope needs the extern declaration to be visible to the registry.)
+#define OPFORGE_KERNELS(name, rows)                                  \
+  extern const ::opforge::KernelTable opforge_kernels_##name;        \
+  const ::opforge::KernelTable opforge_kernels_##name = {rows, static_cast<int32_t>(sizeof(rows) / sizeof(rows[0]))}
 
 }  // namespace opforge

@@ -1,0 +1,161 @@
+/* runtime.h: the C API of the opforge runtime: open a .bin, look at its inputs and outputs, run it.
+ *
+ * Everything here is plain C. Functions return a status; on failure opforge_last_error() tells what failed,
+ * where, what was expected, what was got and what to do. A session may be used from any number of threads at
+ * once. Results do not depend on the number of threads. Value and option structs begin with their size, so
+ * that fields can be appended: fill it with sizeof, and zero the rest.
+ */
+#ifndef OPFORGE_RUNTIME_H
+#define OPFORGE_RUNTIME_H
+
+#include "opforge/abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32) && !defined(OPFORGE_BUILDING)
+#define OPFORGE_API __declspec(dllimport)
+#else
+#define OPFORGE_API OPFORGE_EXPORT
+#endif
+
+/* ---- errors ------------------------------------------------------------------------------------------- */
+/* Any text may be "" but none is NULL. */
+typedef struct opforge_error {
+  opforge_status status;
+  const char* what;     /* one sentence without a final full stop */
+  const char* where;    /* file, section, node, input */
+  const char* expected; /* what would have been right */
+  const char* got;      /* what was found */
+  const char* hint;     /* what to do */
+  const char* text;     /* all of the above as people read it, several lines */
+} opforge_error;
+
+/* The error of the last call on this thread that failed; valid until the next call on this thread. */
+OPFORGE_API const opforge_error* opforge_last_error(void);
+
+/* "0.1.0" */
+OPFORGE_API const char* opforge_runtime_version(void);
+/* The instruction set that the kernels use here: "baseline", "v3", "v4". */
+OPFORGE_API const char* opforge_runtime_isa(void);
+
+/* ---- threads ------------------------------------------------------------------------------------------ */
+/* The size of the one pool of this process: OPFORGE_NUM_THREADS, else what affinity and cgroup allow. */
+OPFORGE_API int32_t opforge_thread_count(void);
+/* Calls body over [0, n) in chunks [k*grain, (k+1)*grain) on at most `threads` threads (0 = all), the caller
+ * among them; returns when all is done. Chunks do not depend on the number of threads. A nested call runs
+ * serially. body must not throw. */
+OPFORGE_API void opforge_parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user,
+                                      int32_t threads);
+
+/* ---- CRC-32C ------------------------------------------------------------------------------------------ */
+/* The Castagnoli checksum of the bin format; pass 0, or the result so far to continue. */
+OPFORGE_API uint32_t opforge_crc32c(uint32_t crc, const void* data, size_t size);
+
+/* ---- sessions ----------------------------------------------------------------------------------------- */
+enum { OPFORGE_VERIFY_LAZY = 0, OPFORGE_VERIFY_FULL = 1 };
+
+typedef struct opforge_session_options {
+  size_t size;
+  int32_t threads;              /* 0 = the whole pool, 1 = the calling thread alone */
+  int32_t verify;               /* weights: LAZY = on first touch, FULL = when the session is opened */
+  int32_t no_mmap;              /* 1 = copy the file, so that a later truncation cannot hurt */
+  int32_t refuse_native;        /* 1 = never open a kernel library */
+  const char* const* libraries; /* kernel libraries, or folders with some: searched first */
+  int32_t n_libraries;
+  int32_t n_search; /* folders or libraries of installed packages: searched after OPFORGE_LIBRARY_PATH */
+  const char* const* search;
+  void (*log)(void* user, int32_t level, const char* text); /* NULL = warnings go to stderr */
+  void* log_user;
+} opforge_session_options;
+
+typedef struct opforge_session opforge_session;
+
+/* options may be NULL. The file stays mapped; whoever truncates it meanwhile causes a bus error (use no_mmap
+ * where that can happen). */
+OPFORGE_API opforge_status opforge_session_open(const char* path, const opforge_session_options* options,
+                                                opforge_session** session);
+/* The bytes must stay until the session is closed, unless no_mmap asks for a copy. */
+OPFORGE_API opforge_status opforge_session_open_memory(const void* bytes, size_t size,
+                                                       const opforge_session_options* options,
+                                                       opforge_session** session);
+/* No run may be in progress. NULL is allowed. */
+OPFORGE_API void opforge_session_close(opforge_session* session);
+
+/* ---- inputs, outputs, metadata ------------------------------------------------------------------------ */
+typedef struct opforge_value_info {
+  const char* name;
+  opforge_dtype dtype;
+  int32_t onnx_dtype;            /* TensorProto.DataType */
+  int32_t ndim;                  /* -1 = unknown rank */
+  const int64_t* shape;          /* -1 where the dimension is not a number */
+  const char* const* dimensions; /* each as text: "3", "N", "2*N+1", "?" */
+} opforge_value_info;
+
+OPFORGE_API int32_t opforge_session_input_count(const opforge_session* session);
+OPFORGE_API int32_t opforge_session_output_count(const opforge_session* session);
+/* Valid as long as the session; NULL when index is out of range. */
+OPFORGE_API const opforge_value_info* opforge_session_input(const opforge_session* session, int32_t index);
+OPFORGE_API const opforge_value_info* opforge_session_output(const opforge_session* session, int32_t index);
+
+OPFORGE_API int32_t opforge_session_metadata_count(const opforge_session* session);
+/* Both texts are valid as long as the session. */
+OPFORGE_API opforge_status opforge_session_metadata(const opforge_session* session, int32_t index,
+                                                    const char** key, const char** value);
+
+/* ---- runs --------------------------------------------------------------------------------------------- */
+/* Gives memory for output `index` (of the run's outputs), at least `bytes` bytes, aligned to 64 where it can;
+ * NULL = out of memory. It is called on the thread that runs, at most once per output. */
+typedef void* (*opforge_allocate_fn)(void* user, int32_t index, int32_t onnx_dtype, const int64_t* shape,
+                                     int32_t ndim, size_t bytes);
+
+typedef struct opforge_run {
+  size_t size;
+  /* NULL = inputs in the order of the session; else one name per input. */
+  const char* const* input_names;
+  const opforge_tensor* inputs; /* dense, on the CPU */
+  int32_t n_inputs;
+  int32_t n_outputs;
+  /* NULL = outputs in the order of the session; else the names of those that are wanted. */
+  const char* const* output_names;
+  /* A tensor with data: the caller's buffer; dtype, ndim and shape must be those of the result (an input's
+   * buffer must not overlap it). A tensor with NULL data: allocated by `allocate`, and all fields are set;
+   * its shape pointer then stays valid until the next run on this thread. */
+  opforge_tensor* outputs;
+  opforge_allocate_fn allocate; /* NULL = by the runtime: release each with opforge_free */
+  void* allocate_user;
+} opforge_run;
+
+OPFORGE_API opforge_status opforge_session_run(opforge_session* session, opforge_run* run);
+OPFORGE_API void opforge_free(void* data);
+
+/* What a session holds, in bytes and counts, for reports. */
+typedef struct opforge_session_statistics {
+  size_t size;
+  int64_t nodes;          /* of the program */
+  int64_t plans;          /* kept, one per set of input shapes */
+  int64_t executed_nodes; /* of the plan used last */
+  int64_t arena_bytes;    /* of the plan used last */
+  int64_t live_bytes;     /* its lower bound: the largest set of buffers that live at one time */
+  int64_t dynamic;        /* 1 = a shape depends on data: nodes are placed one by one */
+} opforge_session_statistics;
+OPFORGE_API opforge_status opforge_session_get_statistics(const opforge_session* session,
+                                                          opforge_session_statistics* statistics);
+
+/* Time per node of the program, summed over the runs since it was switched on. */
+typedef struct opforge_node_time {
+  const char* domain;
+  const char* op;
+  const char* output; /* name of its first output */
+  int64_t runs;
+  int64_t nanoseconds;
+} opforge_node_time;
+OPFORGE_API void opforge_session_profile(opforge_session* session, int32_t on);
+OPFORGE_API opforge_status opforge_session_node_time(const opforge_session* session, int32_t node,
+                                                     opforge_node_time* time);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* OPFORGE_RUNTIME_H */
