@@ -1,0 +1,1 @@
+"""Generated tables; see tools/generate.py."""
