@@ -1,0 +1,62 @@
+"""Libraries built ahead: where they are looked for, and whether they still fit.
+
+Searched are the folders of ``OPFORGE_LIBRARY_PATH`` and ``_lib`` beside the module that declares the operator
+(where a wheel carries it); never the working directory. A library fits when it holds every planned operator
+with the same schema hash and, where the sources are at hand, was built from the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from opforge.build.cache import file_hash
+from opforge.build.library import LoadedLibrary, load_library
+from opforge.build.plan import LibraryPlan
+
+__all__ = ["find_built", "search_folders"]
+
+
+def search_folders(plan: LibraryPlan) -> Iterator[Path]:
+    """Give the folders in which a library of `plan` may lie, existing or not."""
+    for entry in os.environ.get("OPFORGE_LIBRARY_PATH", "").split(os.pathsep):
+        if entry and Path(entry).is_absolute():
+            yield Path(entry)
+    seen = set()
+    for operator in plan.operators:
+        for name in (operator.module, operator.module.partition(".")[0]):
+            file = getattr(sys.modules.get(name), "__file__", None)
+            folder = Path(file).parent / "_lib" if file and name != "opforge" else None
+            if folder and folder not in seen:
+                seen.add(folder)
+                yield folder
+
+
+def find_built(plan: LibraryPlan) -> LoadedLibrary | None:
+    """Return a library built ahead that fits `plan`."""
+    for folder in search_folders(plan):
+        if not folder.is_dir():
+            continue
+        for path in sorted(folder.glob("*.manifest.json")):
+            if _fits(path, plan):
+                return load_library(path.with_name(path.name.removesuffix(".manifest.json") + ".so"))
+    return None
+
+
+def _fits(path: Path, plan: LibraryPlan) -> bool:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        known = {f"{o['domain']}::{o['name']}:{o['since_version']}": o["schema_hash"] for o in content["operators"]}
+        sources = content["sources"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    if any(known.get(operator.key) != operator.schema_hash for operator in plan.operators):
+        return False
+    for operator in plan.kernel_operators:
+        for source in operator.sources:
+            if source.is_file() and sources.get(source.name) not in (None, file_hash(source)):
+                return False
+    return True

@@ -1,0 +1,123 @@
+"""Run the compiler: units to objects with their dependencies, objects to one shared object."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from opforge.build.toolchain import Compiler
+from opforge.codegen.units import Unit
+from opforge.errors import BuildError
+
+__all__ = ["compile_units", "link", "read_depfile"]
+
+# One unit of generated code takes a second or two; an author's may take long, but not forever.
+_TIMEOUT_SECONDS = float(os.environ.get("OPFORGE_COMPILE_TIMEOUT", "600"))
+_SHOWN_LINES = 40
+
+
+def compile_units(
+    compiler: Compiler, units: Sequence[Unit], flags: Sequence[str], folder: Path, where: str
+) -> tuple[list[Path], list[Path], str]:
+    """Compile `units` in `folder`, several at a time; return objects, all files that they read, and warnings.
+
+    Raises:
+        BuildError: the compiler refuses a unit; the message carries its words.
+    """
+    for unit in units:
+        (folder / unit.name).write_text(unit.text, encoding="utf-8")
+    workers = max(1, min(len(units), len(os.sched_getaffinity(0))))
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            results = list(pool.map(lambda unit: _compile(compiler, unit, flags, folder, where), units))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    objects = [folder / f"{unit.name}.o" for unit in units]
+    dependencies: dict[Path, None] = {}
+    for unit in units:
+        dependencies.update(dict.fromkeys(read_depfile(folder / f"{unit.name}.d", folder)))
+    generated = {folder / unit.name for unit in units}
+    return objects, [path for path in dependencies if path not in generated], "".join(results)
+
+
+def link(compiler: Compiler, objects: Sequence[Path], output: Path, flags: Sequence[str], where: str) -> None:
+    """Link `objects` into the shared object `output`."""
+    command = [*compiler.command, *map(str, objects), "-o", str(output), *flags, "-lm"]
+    code, text = _run(command, output.parent)
+    if code:
+        raise BuildError("the link failed", where=where, got=_shorten(text), hint="a symbol that the sources use is not defined")
+
+
+def read_depfile(path: Path, folder: Path) -> list[Path]:
+    """Return the files that a compiler-written make rule names, without its target."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    names = re.findall(r"(?:\\.|[^\s\\])+", text.split(":", 1)[1])
+    return [(folder / re.sub(r"\\(.)", r"\1", name).replace("$$", "$")).resolve() for name in names]
+
+
+def _compile(compiler: Compiler, unit: Unit, flags: Sequence[str], folder: Path, where: str) -> str:
+    source, target = unit.name, f"{unit.name}.o"
+    command = [*compiler.command, "-c", source, "-o", target, "-MMD", "-MF", f"{unit.name}.d", *flags, *unit.flags]
+    code, text = _run(command, folder)
+    if code == 0:
+        return text
+    place = re.search(r"^(?!In file)(\S[^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: (.*)$", text, re.MULTILINE)
+    raise BuildError(
+        f"the compiler refuses the kernel: {place[2]}" if place else f"the compiler failed with status {code}",
+        where=f"{where}: {place[1]}" if place else where,
+        got=f"from {compiler}:\n{_shorten(text)}",
+        hint=_hint(unit, place[1] if place else "", code),
+    )
+
+
+def _hint(unit: Unit, place: str, code: int) -> str:
+    if code < 0:
+        return f"the compiler was killed by signal {-code} ({signal.Signals(-code).name}); is there enough memory?"
+    if unit.hint and (place.startswith(unit.name + ":") or not place):
+        return unit.hint
+    return f"correct the line{' ' + place if place else ''} and build again"
+
+
+def _shorten(text: str) -> str:
+    lines = text.strip().splitlines()
+    kept = lines[:_SHOWN_LINES]
+    if len(lines) > len(kept):
+        kept.append(f"... {len(lines) - len(kept)} more lines")
+    return "\n".join("    " + line for line in kept)
+
+
+def _run(command: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Run a command in its own process group, so that an interrupt or timeout takes its children along."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
+    )
+    try:
+        text, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+    except BaseException as error:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise BuildError(
+                f"the compiler did not finish in {_TIMEOUT_SECONDS:.0f} s",
+                where=" ".join(command[:4]),
+                hint="simplify the kernel, or raise OPFORGE_COMPILE_TIMEOUT (seconds)",
+            ) from None
+        raise
+    return process.returncode, text

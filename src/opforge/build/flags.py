@@ -1,0 +1,50 @@
+"""Compiler flags: rounding is explicit everywhere, so contraction is off and there is no fast-math."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from opforge._paths import include_dir
+from opforge.build.toolchain import Compiler
+from opforge.errors import ArgumentError
+
+__all__ = ["Profile", "compile_flags", "default_profile", "link_flags"]
+
+Profile = Literal["fast", "strict"]
+
+
+def default_profile() -> Profile:
+    """Return the profile named by ``OPFORGE_PROFILE``, else "fast"."""
+    value = os.environ.get("OPFORGE_PROFILE", "fast")
+    if value == "fast":
+        return "fast"
+    if value == "strict":
+        return "strict"
+    raise ArgumentError("unknown profile", where="OPFORGE_PROFILE", expected="fast or strict", got=value)
+
+
+def compile_flags(compiler: Compiler, profile: Profile) -> tuple[str, ...]:
+    """Return the flags of one compile unit. The strict profile keeps multiply and add apart on every target."""
+    flags = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+    # -fno-trapping-math and -fno-math-errno change no value; they let comparisons and calls become vector code.
+    flags += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-plt", "-DNDEBUG"]
+    flags += ["-Wall", "-Wextra", "-fdiagnostics-color=never"]
+    if compiler.kind == "gcc":
+        flags.append("-Wno-psabi")  # vector types never cross the library's boundary
+    if compiler.native:
+        flags.append("-march=native")
+        if "__AVX512F__" in compiler.macros:
+            flags.append("-mprefer-vector-width=512")
+    if profile == "strict":
+        flags.append("-DOPFORGE_STRICT=1")
+    flags.append(f"-I{include_dir()}")
+    return tuple(flags)
+
+
+def link_flags(compiler: Compiler) -> tuple[str, ...]:
+    """Return the flags of the link step: a library that needs nothing but libc, libm and, if used, libstdc++."""
+    flags = ["-shared", "-fPIC", "-s"]
+    if "darwin" not in compiler.target and "apple" not in compiler.target:
+        flags += ["-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--gc-sections"]
+    return tuple(flags)

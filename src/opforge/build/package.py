@@ -1,0 +1,63 @@
+"""Ahead of time: an operator package to one library with its manifest in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from opforge.build.builder import build_library
+from opforge.build.cache import file_hash
+from opforge.build.flags import Profile
+from opforge.build.library import load_library
+from opforge.build.manifest import manifest
+from opforge.build.plan import plan_library
+from opforge.errors import ArgumentError
+from opforge.schema import registry
+from opforge.schema.operator import Operator
+
+__all__ = ["build_operators", "build_package"]
+
+
+def build_package(
+    package_or_path: str | os.PathLike[str], out_dir: str | os.PathLike[str], *, profile: Profile | None = None
+) -> Path:
+    """Build every operator of a package into ``out_dir/<id>.so`` with ``<id>.manifest.json``; return the former.
+
+    Raises:
+        ArgumentError: the package declares no operator.
+        ToolchainError: no compiler works.
+        BuildError: the compiler refuses a source.
+    """
+    operators = registry.load(package_or_path)
+    if not operators:
+        raise ArgumentError("the package declares no operator", where=str(package_or_path))
+    return build_operators(operators, out_dir, profile=profile)
+
+
+def build_operators(
+    operators: Sequence[Operator], out_dir: str | os.PathLike[str], *, profile: Profile | None = None
+) -> Path:
+    """Build `operators` into one library in `out_dir`; both files appear whole or not at all."""
+    first = operators[0]
+    plan = plan_library(operators, name=(first.package or first.host_namespace).replace(".", "_"))
+    built = build_library(plan, profile=profile)
+    folder = Path(out_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{plan.name}.so"
+    _replace(target, lambda path: shutil.copyfile(built, path))
+    sources = {s.name: file_hash(s) for o in plan.kernel_operators for s in o.sources if s.is_file()}
+    text = json.dumps(manifest(load_library(target), sources), indent=2) + "\n"
+    _replace(folder / f"{plan.name}.manifest.json", lambda path: path.write_text(text, encoding="utf-8"))
+    return target
+
+
+def _replace(target: Path, write: Callable[[Path], object]) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,72 @@
+"""Which operators one library holds, and what it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from opforge.schema import registry
+from opforge.schema.operator import Operator
+
+__all__ = ["LibraryPlan", "plan_library"]
+
+_STEP = re.compile(r"([A-Za-z_][\w.]*)::(\w+):(\d+)\(")
+
+
+@dataclass(frozen=True)
+class LibraryPlan:
+    """A library to build.
+
+    Attributes:
+        operators: all of its operators, gradients included, in a fixed order.
+        id: the operator package's name.
+        version: the package's version.
+        name: file name without suffix.
+    """
+
+    operators: tuple[Operator, ...]
+    id: str
+    version: str
+    name: str
+
+    @property
+    def kernel_operators(self) -> tuple[Operator, ...]:
+        """Return those that need a compiler."""
+        return tuple(o for o in self.operators if not o.is_formula)
+
+
+def plan_library(operators: Sequence[Operator], *, name: str | None = None, version: str = "0") -> LibraryPlan:
+    """Plan the library of `operators`, their gradient operators and those that their gradient programs call.
+
+    Operators of another package that a program calls stay in that package's library.
+    """
+    closure: dict[str, Operator] = {}
+    pending = list(operators)
+    while pending:
+        operator = pending.pop(0)
+        if operator.key in closure:
+            continue
+        closure[operator.key] = operator
+        pending += operator.derived
+        pending += _called(operator, closure, pending)
+    first = operators[0]
+    library_id = first.package or first.host_namespace
+    return LibraryPlan(
+        operators=tuple(closure.values()),
+        id=library_id,
+        version=version,
+        name=name or f"{first.host_namespace}_{first.host_name}_v{first.since_version}",
+    )
+
+
+def _called(operator: Operator, closure: dict[str, Operator], pending: Iterable[Operator]) -> list[Operator]:
+    known = closure | {o.key: o for o in pending}
+    found = []
+    for domain, name, version in _STEP.findall(operator.gradient or ""):
+        if f"{domain}::{name}:{version}" in known:
+            continue
+        other = registry.get(domain, name, int(version))
+        if other.package == operator.package:
+            found.append(other)
+    return found

@@ -1,0 +1,62 @@
+"""What emitters produce: translation units, and the names that they agree on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from opforge.schema.dtypes import DType
+from opforge.schema.operator import Operator
+
+__all__ = ["SIGNATURE", "Unit", "cpp_string", "cpp_type", "dtype_choices", "kernel_namespace", "kernel_symbol"]
+
+SIGNATURE = "opforge_context* context, const opforge_arguments* in, const opforge_arguments* out,\n    const opforge_attribute* attributes"
+"""Parameters of opforge_kernel_fn."""
+
+_CPP_TYPES = {"f16": "opforge::f16", "bf16": "opforge::bf16"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One translation unit.
+
+    Attributes:
+        name: file name.
+        text: C++ source.
+        flags: flags besides those of the library.
+        hint: what the author should do where the compiler refuses the generated part.
+    """
+
+    name: str
+    text: str
+    flags: tuple[str, ...] = ()
+    hint: str | None = None
+
+
+def cpp_type(dtype: DType) -> str:
+    """Return the C++ type of an element."""
+    return _CPP_TYPES.get(dtype.name, dtype.cpp)
+
+
+def cpp_string(text: str) -> str:
+    """Return a C++ string literal."""
+    octal = "".join(
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode("utf-8")
+    )  # octal escapes end after three digits, hexadecimal ones do not
+    return f'"{octal}"'
+
+
+def dtype_choices(operator: Operator) -> Iterator[tuple[DType, ...]]:
+    """Give every choice of dtypes, one per type variable in the order of first appearance."""
+    yield from itertools.product(*operator.types.values())
+
+
+def kernel_namespace(operator: Operator) -> str:
+    """Return the C++ namespace of the operator's kernels."""
+    return f"opforge_kernels::{operator.host_namespace}"
+
+
+def kernel_symbol(operator: Operator, dtypes: tuple[DType, ...]) -> str:
+    """Return the name of one kernel within its namespace, e.g. ``custom_gelu_v1_f32``."""
+    return "_".join([f"{operator.host_name}_v{operator.since_version}", *(d.name for d in dtypes)])
