@@ -1,0 +1,67 @@
+"""opforge's own runtime as an engine: compiles ONNX models on the way, loads .bin files as they are."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opforge import _paths
+from opforge.engines import Array, Availability, TensorInfo
+
+__all__ = ["OpforgeEngine", "engine"]
+
+
+class OpforgeEngine:
+    """Runs .bin files, and ONNX models through the compiler."""
+
+    name = "opforge"
+
+    def availability(self) -> Availability:
+        """Say whether the native runtime is here."""
+        from opforge import __version__
+
+        if not _paths.runtime_library().exists():
+            return Availability(
+                False,
+                reason=f"{_paths.runtime_library()} is missing",
+                hint="reinstall opforge, or run `make native` in a source tree",
+            )
+        return Availability(True, version=__version__)
+
+    def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
+        """Load a model; an ONNX file is compiled to a temporary .bin first."""
+        from opforge.bin.compiler import compile as compile_model
+        from opforge.bin.session import Session
+
+        if Path(model).suffix == ".bin":
+            return _Loaded(Session(model, threads=threads))
+        with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
+            target = Path(folder) / "model.bin"
+            compile_model(model, target)
+            # The mapping outlives the name: Linux keeps the file until the session closes it.
+            return _Loaded(Session(target, threads=threads))
+
+
+class _Loaded:
+    """A session with the engine protocol's view of its inputs."""
+
+    def __init__(self, session: Any) -> None:  # noqa: ANN401 - opforge.bin.session loads the native part lazily
+        self.session = session
+        self._inputs = [TensorInfo(i.name, np.dtype(i.dtype), tuple(i.shape)) for i in session.inputs]
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return [output.name for output in self.session.outputs]
+
+    @property
+    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        run: Callable[[Mapping[str, Array]], dict[str, Array]] = self.session.run
+        return run

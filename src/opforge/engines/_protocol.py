@@ -1,0 +1,69 @@
+"""What an inference engine offers to compare, run and benchmark.
+
+Protocols rather than base classes, so that an engine in somebody else's package needs no import of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["Array", "Availability", "Engine", "LoadedModel", "TensorInfo"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether an engine can be used here, its version, and otherwise why not and how to get it."""
+
+    ok: bool
+    version: str = ""
+    reason: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Name, NumPy dtype and dimensions (numbers, names or None) of one input or output."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...]
+
+
+class LoadedModel(Protocol):
+    """A model ready to run."""
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]:
+        """The inputs in order."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The output names in order."""
+        ...
+
+    @property
+    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        """Run once: input arrays by name to output arrays by name."""
+        ...
+
+
+class Engine(Protocol):
+    """An inference engine."""
+
+    name: str
+
+    def availability(self) -> Availability:
+        """Say whether the engine can be used here."""
+        ...
+
+    def load(self, model: Path, *, threads: int | None = None) -> LoadedModel:
+        """Load an ONNX model (or the engine's own file). ``threads=None`` leaves the choice to the engine."""
+        ...

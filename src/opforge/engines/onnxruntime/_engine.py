@@ -1,0 +1,103 @@
+"""The ONNX Runtime engine on its Python API (CPU execution provider)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata, util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opforge.engines._protocol import Array, Availability, TensorInfo
+from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["OnnxRuntime"]
+
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(int8)": "int8",
+    "tensor(uint8)": "uint8",
+    "tensor(int16)": "int16",
+    "tensor(uint16)": "uint16",
+    "tensor(int32)": "int32",
+    "tensor(uint32)": "uint32",
+    "tensor(int64)": "int64",
+    "tensor(uint64)": "uint64",
+    "tensor(bool)": "bool",
+}
+
+
+class OnnxRuntime:
+    """Loads ONNX files; versions 1.20 and newer."""
+
+    name = "onnxruntime"
+
+    def availability(self) -> Availability:
+        """Say whether the package is installed."""
+        if util.find_spec("onnxruntime") is None:
+            return Availability(False, reason="the package is not installed", hint="pip install 'opforge[onnxruntime]'")
+        return Availability(True, version=metadata.version("onnxruntime"))
+
+    def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
+        """Create a session; raises MissingOperatorError with ONNX Runtime's words when an operator is unknown."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        if threads is not None:
+            options.intra_op_num_threads = threads
+            options.inter_op_num_threads = 1
+        try:
+            session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        except Exception as problem:
+            text = str(problem)
+            if "not a registered function/op" in text or "No Op registered" in text:
+                raise MissingOperatorError(
+                    "ONNX Runtime does not know an operator of this model",
+                    where=str(model),
+                    got=text,
+                    hint="export with function bodies (formula operators have one), or register a custom-op library",
+                ) from problem
+            raise UnsupportedError("ONNX Runtime cannot load this model", where=str(model), got=text) from problem
+        return _Loaded(session)
+
+
+class _Loaded:
+    """A session with the names of its inputs and outputs."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._outputs = [output.name for output in session.get_outputs()]
+        self._inputs = [_info(item) for item in session.get_inputs()]
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return self._outputs
+
+    @property
+    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        return self._run
+
+    def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            values = self._session.run(None, dict(inputs))
+        except Exception as problem:
+            raise ArgumentError("ONNX Runtime refused these inputs", where=self.__class__.__name__, got=str(problem)) from problem
+        return dict(zip(self._outputs, (np.asarray(v) for v in values), strict=True))
+
+
+def _info(item: Any) -> TensorInfo:  # noqa: ANN401 - onnxruntime.NodeArg carries no types
+    if item.type not in _DTYPES:
+        raise UnsupportedError(f"input type {item.type} is not supported here", where=item.name)
+    shape = tuple(d if isinstance(d, int) else (d or None) for d in item.shape)
+    return TensorInfo(item.name, np.dtype(_DTYPES[item.type]), shape)

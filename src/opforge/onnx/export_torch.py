@@ -1,0 +1,215 @@
+"""Export a torch module to ONNX with our operators as custom-domain nodes, their bodies and metadata."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opforge.errors import ExportError
+from opforge.onnx._schemas import onnx_schema
+from opforge.onnx._write import write_model
+from opforge.onnx.checker import check_model
+from opforge.onnx.functions import complete_model
+from opforge.onnx.shapes import infer_shapes
+from opforge.schema import Operator, registry
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+__all__ = ["DEFAULT_OPSET", "export"]
+
+DEFAULT_OPSET = 20
+
+
+def export(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    path: str | Path | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,  # noqa: ANN401 - torch.export takes nested tuples, lists and dicts
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset: int | None = None,
+    dynamo: bool = True,
+) -> onnx.ModelProto:
+    """Export ``module`` in evaluation mode and write it to ``path``.
+
+    Operators of opforge become nodes of their own domain; domain and opset import stand in the model and in its
+    functions, attributes carry their types, value_info comes from the operators' shape rules, formula operators
+    have a function body (so that an unmodified runtime runs the model), and the metadata names each operator's
+    package and schema hash.
+
+    Args:
+        module: what to export.
+        args: example inputs.
+        path: file to write, atomically; None writes nothing.
+        kwargs: example keyword inputs (``dynamo=True`` only).
+        dynamic_shapes: as ``torch.export.export`` takes them; with ``dynamo=False`` a mapping from input name to
+            ``{axis: name}``.
+        input_names: names of the graph's inputs.
+        output_names: names of the graph's outputs.
+        opset: version of the default domain; 20 when not given.
+        dynamo: use torch's exporter on ``torch.export`` (True) or the TorchScript one (False).
+
+    Returns:
+        The model.
+
+    Raises:
+        ExportError: torch cannot export the module, or the exported model does not pass the checker; every
+            problem is listed.
+    """
+    import torch
+
+    version = opset or DEFAULT_OPSET
+    training = module.training
+    module.eval()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            make = _export_dynamo if dynamo else _export_torchscript
+            model = make(torch, module, args, dict(kwargs or {}), dynamic_shapes, input_names, output_names, version)
+    except ExportError:
+        raise
+    except Exception as problem:
+        raise ExportError(
+            "torch cannot export this module",
+            where=type(module).__name__,
+            got=f"{type(problem).__name__}: {problem}",
+            hint="see torch.export for what a module may do; operators of opforge export as they are",
+        ) from problem
+    finally:
+        module.train(training)
+    complete_model(model)
+    model = infer_shapes(model)
+    problems = check_model(model)
+    if problems:
+        listed = "".join(f"\n    {problem}" for problem in problems)
+        raise ExportError(f"the exported model has {len(problems)} problems", where=type(module).__name__, got=listed)
+    if path is not None:
+        write_model(model, Path(path))
+    return model
+
+
+def _export_dynamo(
+    torch: Any,  # noqa: ANN401 - the module
+    module: Any,  # noqa: ANN401
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,  # noqa: ANN401
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    opset: int,
+) -> onnx.ModelProto:
+    program = torch.onnx.export(
+        module,
+        args,
+        kwargs=kwargs or None,
+        dynamo=True,
+        custom_translation_table=_translations(),
+        dynamic_shapes=dynamic_shapes,
+        input_names=list(input_names) if input_names else None,
+        output_names=list(output_names) if output_names else None,
+        opset_version=opset,
+        verbose=False,
+        optimize=True,
+    )
+    model: onnx.ModelProto = program.model_proto
+    return model
+
+
+def _translations() -> dict[Any, Callable[..., Any]]:
+    """One translation per operator registered in torch; a table of this call, no global state."""
+    from opforge.frameworks.torch import overload
+
+    return {overload(operator): _translation(operator) for operator in registry.all_operators() if not operator.is_gradient}
+
+
+def _translation(operator: Operator) -> Callable[..., Any]:
+    from onnxscript.values import Op, Opset
+
+    emit = Op(Opset(operator.domain, operator.since_version), operator.name, onnx_schema(operator))
+    inputs = operator.signature.inputs
+    names = [a.name for a in operator.signature.attributes]
+
+    def translate(*values: Any, **attributes: Any) -> Any:  # noqa: ANN401 - symbolic tensors of the exporter
+        tensors: list[Any] = []
+        for parameter, value in zip(inputs, values, strict=False):
+            tensors += list(value) if parameter.variadic else [value]
+        given = dict(zip(names, values[len(inputs) :], strict=False)) | attributes
+        return emit(*tensors, **{name: _attribute(given[name]) for name in names if given.get(name) is not None})
+
+    # The exporter reads the signature; a plain (*values, **attributes) accepts everything.
+    return translate
+
+
+def _attribute(value: Any) -> Any:  # noqa: ANN401
+    return int(value) if isinstance(value, bool) else value
+
+
+def _export_torchscript(
+    torch: Any,  # noqa: ANN401
+    module: Any,  # noqa: ANN401
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_axes: Any,  # noqa: ANN401
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    opset: int,
+) -> onnx.ModelProto:
+    import io
+
+    import onnx
+
+    if kwargs:
+        raise ExportError("keyword inputs need dynamo=True", where=type(module).__name__, got=sorted(kwargs))
+    opsets = {}
+    for operator in registry.all_operators():
+        if not operator.is_gradient:
+            _register_symbolic(torch, operator, opset)
+            opsets[operator.domain] = max(operator.since_version, opsets.get(operator.domain, 1))
+    buffer = io.BytesIO()
+    torch.onnx.export(
+        module,
+        args,
+        buffer,
+        dynamo=False,
+        opset_version=min(opset, 20),
+        custom_opsets=opsets,
+        input_names=list(input_names) if input_names else None,
+        output_names=list(output_names) if output_names else None,
+        dynamic_axes=dynamic_axes,
+    )
+    model = onnx.load_from_string(buffer.getvalue())
+    used = {node.domain for node in model.graph.node} | {""}
+    keep = [item for item in model.opset_import if item.domain in used or item.domain not in opsets]
+    del model.opset_import[:]
+    model.opset_import.extend(keep)
+    return model
+
+
+def _register_symbolic(torch: Any, operator: Operator, opset: int) -> None:  # noqa: ANN401
+    from opforge.frameworks.torch import overload
+
+    helper = torch.onnx.symbolic_helper
+    suffix = {"float": "_f", "int": "_i", "bool": "_i", "string": "_s", "floats": "_f", "ints": "_i", "bools": "_i", "strings": "_s"}
+    codes = {"float": "f", "int": "i", "bool": "b", "string": "s", "floats": "fs", "ints": "is", "bools": "is", "strings": "ss"}
+    inputs, attributes = operator.signature.inputs, operator.signature.attributes
+
+    def symbolic(graph: Any, *values: Any) -> Any:  # noqa: ANN401
+        tensors: list[Any] = []
+        for parameter, value in zip(inputs, values, strict=False):
+            tensors += helper._unpack_list(value) if parameter.variadic else [value]
+        given = {}
+        for attribute, value in zip(attributes, values[len(inputs) :], strict=False):
+            plain = helper._maybe_get_const(value, codes[attribute.kind])
+            if plain is not None:
+                given[attribute.name + suffix[attribute.kind]] = _attribute(plain)
+        count = len(operator.signature.outputs)
+        return graph.op(f"{operator.domain}::{operator.name}", *tensors, outputs=count, **given)
+
+    schema_name = overload(operator)._schema.name
+    torch.onnx.register_custom_op_symbolic(schema_name, symbolic, min(opset, 20))

@@ -1,0 +1,22 @@
+"""Checks and comparisons: is an operator right, and do engines agree."""
+
+from __future__ import annotations
+
+from opforge.verify._engines import engines, find_engine
+from opforge.verify._inputs import load_npz, random_inputs
+from opforge.verify._measures import Difference, measure
+from opforge.verify.checking import CheckReport, check
+from opforge.verify.comparison import Comparison, compare
+
+__all__ = [
+    "CheckReport",
+    "Comparison",
+    "Difference",
+    "check",
+    "compare",
+    "engines",
+    "find_engine",
+    "load_npz",
+    "measure",
+    "random_inputs",
+]

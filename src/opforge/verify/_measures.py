@@ -1,0 +1,65 @@
+"""How far two arrays are apart: absolute, relative, cosine, and whether NaN and infinities lie at the same places."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Difference", "measure"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Differences of ``got`` from ``expected`` over the elements that are finite in both.
+
+    Attributes:
+        same_shape: shapes agree; everything else is meaningless otherwise.
+        same_pattern: NaN, +inf and -inf stand at the same places.
+        max_abs: largest absolute difference.
+        mean_abs: mean absolute difference.
+        max_rel: largest |difference| / |expected| where expected is not 0.
+        cosine: cosine of the angle between the two as vectors; 1 when both are zero.
+        worst: index of the largest absolute difference.
+        passed: all of |difference| <= atol + rtol*|expected|, same shape, same pattern.
+        elements: number of elements compared.
+    """
+
+    same_shape: bool
+    same_pattern: bool
+    max_abs: float
+    mean_abs: float
+    max_rel: float
+    cosine: float
+    worst: tuple[int, ...]
+    passed: bool
+    elements: int
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields as plain data."""
+        return asdict(self)
+
+
+def measure(got: Array, expected: Array, *, rtol: float, atol: float) -> Difference:
+    """Compare element by element in float64. Both may be of any numeric or bool dtype."""
+    if got.shape != expected.shape:
+        return Difference(False, False, np.inf, np.inf, np.inf, 0.0, (), False, expected.size)
+    a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    pattern = bool(np.all(np.isnan(a) == np.isnan(b)) and np.all((a == np.inf) == (b == np.inf)) and np.all((a == -np.inf) == (b == -np.inf)))
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not finite.any():
+        return Difference(True, pattern, 0.0, 0.0, 0.0, 1.0, (), pattern, expected.size)
+    error = np.where(finite, np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0)), 0.0)
+    x, y = a[finite], b[finite]
+    nonzero = y != 0
+    relative = float((np.abs(x - y)[nonzero] / np.abs(y[nonzero])).max()) if nonzero.any() else 0.0
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    cosine = float(np.dot(x, y)) / norms if norms else (1.0 if not x.any() and not y.any() else 0.0)
+    within = bool(np.all(error <= atol + rtol * np.abs(np.where(finite, b, 0.0))))
+    worst = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape)) if error.size else ()
+    return Difference(
+        True, pattern, float(error.max()), float(error[finite].mean()), relative, cosine, worst, within and pattern, expected.size
+    )

@@ -1,0 +1,144 @@
+"""Run the same inputs through several engines and say how far their outputs are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opforge.engines import Array
+from opforge.errors import ArgumentError, CheckFailure
+from opforge.verify._engines import find_engine
+from opforge.verify._inputs import load_npz, random_inputs
+from opforge.verify._measures import Difference, measure
+
+__all__ = ["Comparison", "Row", "compare"]
+
+Runner = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One output of one engine against the reference engine."""
+
+    engine: str
+    output: str
+    difference: Difference
+
+
+@dataclass
+class Comparison:
+    """The result of :func:`compare`; truthy when every row passed.
+
+    Attributes:
+        reference: name of the engine that the others are compared with (the last one given).
+        rows: one per engine and output.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        outputs: arrays by engine and output name.
+    """
+
+    reference: str
+    rtol: float
+    atol: float
+    rows: list[Row] = field(default_factory=list)
+    outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every row is within the tolerance and has the reference's NaN/Inf pattern."""
+        return all(row.difference.passed for row in self.rows)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything but the arrays as plain data."""
+        return {
+            "reference": self.reference,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "passed": self.passed,
+            "rows": [{"engine": r.engine, "output": r.output, **r.difference.as_dict()} for r in self.rows],
+        }
+
+    def require(self) -> None:
+        """Raise CheckFailure naming the worst row unless all passed."""
+        bad = [row for row in self.rows if not row.difference.passed]
+        if bad:
+            worst = max(bad, key=lambda row: row.difference.max_abs)
+            d = worst.difference
+            got = "another shape" if not d.same_shape else "NaN or infinity at other places" if not d.same_pattern else f"max |error| {d.max_abs:.3g} at {d.worst}"
+            raise CheckFailure(
+                f"{len(bad)} of {len(self.rows)} outputs differ from {self.reference}",
+                where=f"{worst.engine}, output {worst.output}",
+                expected=f"|error| <= {self.atol:g} + {self.rtol:g}*|{self.reference}|",
+                got=got,
+            )
+
+
+def compare(
+    model: str | Path,
+    inputs: Mapping[str, Array] | str | Path | None = None,
+    *,
+    engines: Sequence[str] | Mapping[str, str | Path | Runner] = ("opforge", "onnxruntime"),
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    threads: int | None = None,
+) -> Comparison:
+    """Run ``model`` in every engine on the same inputs; the last engine is the reference.
+
+    Args:
+        model: an ONNX file (or a .bin when only opforge runs it).
+        inputs: arrays by name, an .npz file, or None for random ones by the declared inputs.
+        engines: names; or name -> model file of that engine, or name -> callable from inputs to outputs.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        seed: of random inputs.
+        sizes: values of named dimensions for random inputs.
+        threads: threads per engine; None leaves it to each.
+
+    Raises:
+        ArgumentError: fewer than two engines, unknown engine or input names.
+    """
+    chosen: Mapping[str, str | Path | Runner] = engines if isinstance(engines, Mapping) else dict.fromkeys(engines, model)
+    if len(chosen) < 2:
+        raise ArgumentError("comparing needs at least two engines", where="compare", got=f"{list(chosen)}")
+    runners: dict[str, Runner] = {}
+    infos = None
+    for name, source in chosen.items():
+        if callable(source):
+            runners[name] = source
+            continue
+        loaded = find_engine(name).load(Path(source), threads=threads)
+        runners[name] = loaded.run
+        infos = infos or loaded.inputs
+    values = _inputs(inputs, infos, seed, sizes)
+    result = Comparison(list(runners)[-1], rtol, atol)
+    for name, run in runners.items():
+        result.outputs[name] = {key: np.asarray(value) for key, value in run(values).items()}
+    expected = result.outputs[result.reference]
+    for name, got in result.outputs.items():
+        if name == result.reference:
+            continue
+        if set(got) != set(expected):
+            raise ArgumentError("the engines give different outputs", where=name, expected=sorted(expected), got=sorted(got))
+        result.rows += [Row(name, key, measure(got[key], expected[key], rtol=rtol, atol=atol)) for key in expected]
+    return result
+
+
+def _inputs(
+    inputs: Mapping[str, Array] | str | Path | None, infos: Sequence[Any] | None, seed: int, sizes: Mapping[str, int] | None
+) -> Mapping[str, Array]:
+    if isinstance(inputs, str | Path):
+        return load_npz(Path(inputs))
+    if inputs is not None:
+        return inputs
+    if infos is None:
+        raise ArgumentError("random inputs need an engine that declares its inputs", where="compare", hint="pass inputs=")
+    return random_inputs(infos, seed=seed, sizes=sizes)
