@@ -1,0 +1,434 @@
+"""The operator object: everything that is declared about one operator, callable on tensors of any host."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import keyword
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+from opforge.errors import ArgumentError, SchemaError, UnsupportedError
+from opforge.schema import hosts
+from opforge.schema.attributes import AttributeValue, Required, coerce_all
+from opforge.schema.dtypes import DType
+from opforge.schema.infer import PLAIN, Binding, Guards, ShapeLike
+from opforge.schema.signature import Signature, format_types, parse_types
+
+__all__ = ["AUTOCAST_RULES", "NAN_POLICIES", "FormulaLike", "Operator", "caller_location", "snake_case"]
+
+AUTOCAST_RULES: Final = ("promote", "f32", "lower", "none")
+NAN_POLICIES: Final = ("propagate", "ignore")
+
+
+@runtime_checkable
+class FormulaLike(Protocol):
+    """What the schema needs to know of a formula: a text that is equal exactly when the meaning is."""
+
+    @property
+    def canonical(self) -> str:
+        """Canonical text of the traced formula, the same in every process."""
+        ...
+
+
+class Operator:
+    """A declared operator.
+
+    Made by ``opforge.formula`` and ``opforge.kernel``. Call it with tensors in the order of the signature (or by
+    parameter name) and attributes by keyword; the first tensor of a framework decides which host computes.
+
+    Attributes:
+        domain: ONNX domain, e.g. ``com.example``.
+        name: CamelCase name within the domain.
+        since_version: first operator-set version of the domain with this schema.
+        signature: the parsed signature.
+        types: the dtypes that each type variable may take.
+        pure: no effects and no state, so that it may be folded, shared and reordered.
+        deterministic: equal inputs give equal bits.
+        differentiable: has a gradient, or is declared to have none (then backward raises).
+        is_gradient: is a generated gradient operator.
+        autocast: one of ``AUTOCAST_RULES``.
+        nan_policy: one of ``NAN_POLICIES``.
+        host_name: snake_case name in hosts.
+        doc: text for people.
+        package: operator package that declares it; the id of its kernel library.
+        formula: the formula, or None for a kernel operator.
+        sources: kernel source files.
+        reference_function: takes float64 (or integer, bool) arrays and attributes, gives arrays.
+        module: Python module that declared it.
+        declared_at: ``file:line`` of the declaration.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        name: str,
+        signature: str | Signature,
+        *,
+        types: str | Mapping[str, Iterable[DType | str]] | None = None,
+        since_version: int = 1,
+        pure: bool = True,
+        deterministic: bool = True,
+        differentiable: bool | None = None,
+        is_gradient: bool = False,
+        autocast: str = "promote",
+        nan_policy: str = "propagate",
+        gradient: str | Callable[[], str | None] | None = None,
+        host_name: str | None = None,
+        doc: str = "",
+        package: str = "",
+        formula: FormulaLike | None = None,
+        sources: Sequence[Path] = (),
+        reference_function: Callable[..., Any] | None = None,
+        derived: Sequence[Operator] | Callable[[], Sequence[Operator]] = (),
+        module: str = "",
+        declared_at: str = "",
+    ) -> None:
+        """Check the declaration.
+
+        Args:
+            domain: ONNX domain, dotted identifiers.
+            name: CamelCase name.
+            signature: text in the signature language, or a parsed one.
+            types: ``"T: f32 f64; I: i32 i64"`` or a mapping from each type variable to its dtypes.
+            since_version: at least 1.
+            pure: see the class.
+            deterministic: see the class.
+            differentiable: None = whether a formula or a gradient is given.
+            is_gradient: see the class.
+            autocast: one of ``AUTOCAST_RULES``.
+            nan_policy: one of ``NAN_POLICIES``.
+            gradient: gradient program, or a function that gives it when it is first asked for.
+            host_name: overrides the snake_case name.
+            doc: text for people.
+            package: operator package.
+            formula: the formula of a formula operator.
+            sources: kernel source files of a kernel operator.
+            reference_function: float64 reference.
+            derived: gradient operators that belong to this one, or a function that gives them.
+            module: declaring Python module; found from the stack when empty.
+            declared_at: place of the declaration; found from the stack when empty.
+
+        Raises:
+            SchemaError: the declaration is wrong.
+        """
+        where = f"{domain}::{name}"
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", domain, re.ASCII):
+            raise SchemaError("bad domain", where=where, expected='dotted names, e.g. "com.example"', got=repr(domain))
+        if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name, re.ASCII):
+            raise SchemaError("bad operator name", where=where, expected="CamelCase, e.g. CustomGELU", got=repr(name))
+        if isinstance(since_version, bool) or not isinstance(since_version, int) or not 1 <= since_version < 2**31:
+            raise SchemaError("bad since_version", where=where, expected="an integer from 1", got=repr(since_version))
+        _one_of(where, "autocast", autocast, AUTOCAST_RULES)
+        _one_of(where, "nan_policy", nan_policy, NAN_POLICIES)
+        self.domain = domain
+        self.name = name
+        self.since_version = since_version
+        self.signature = signature if isinstance(signature, Signature) else Signature.parse(signature, where=where)
+        self.types = parse_types(types or {}, self.signature, where=where)
+        self.pure = pure
+        self.deterministic = deterministic
+        self.differentiable = (formula is not None or gradient is not None) if differentiable is None else differentiable
+        self.is_gradient = is_gradient
+        self.autocast = autocast
+        self.nan_policy = nan_policy
+        self.host_name = host_name or snake_case(name)
+        self.doc = inspect.cleandoc(doc)
+        self.package = package
+        self.formula = formula
+        self.sources = tuple(Path(source) for source in sources)
+        self.reference_function = reference_function
+        if not module or not declared_at:
+            found = caller_location()
+            module, declared_at = module or found[0], declared_at or found[1]
+        self.module = module
+        self.declared_at = declared_at
+        self._gradient = gradient
+        self._derived = derived
+        self._input_names = frozenset(p.name for p in self.signature.inputs)
+        self._routes: dict[type, Callable[..., Any]] = {}
+        for parameter in (*self.signature.inputs, *self.signature.attributes):
+            if keyword.iskeyword(parameter.name):
+                raise SchemaError("a parameter is named like a Python keyword", where=where, got=parameter.name)
+        if not self.host_name.isidentifier() or keyword.iskeyword(self.host_name):
+            raise SchemaError("bad host_name", where=where, expected="a Python identifier", got=repr(self.host_name))
+        # What inspect.signature, help() and pydoc read.
+        self.__name__ = self.host_name
+        self.__qualname__ = self.host_name
+        self.__module__ = module
+        self.__signature__ = self._python_signature()
+        self.__doc__ = self._documentation()
+
+    @property
+    def qualified_name(self) -> str:
+        """``domain::Name``."""
+        return f"{self.domain}::{self.name}"
+
+    @property
+    def key(self) -> str:
+        """``domain::Name:since_version``."""
+        return f"{self.domain}::{self.name}:{self.since_version}"
+
+    @property
+    def host_namespace(self) -> str:
+        """The domain as an identifier, e.g. ``com_example``."""
+        return self.domain.replace(".", "_")
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether it is derived from a formula."""
+        return self.formula is not None
+
+    @property
+    def flags(self) -> int:
+        """The OPFORGE_OPERATOR bits of the ABI."""
+        return (
+            self.pure * 1
+            + self.deterministic * 2
+            + (self.differentiable and self.gradient is not None) * 4
+            + self.is_formula * 8
+            + self.is_gradient * 16
+        )
+
+    @property
+    def types_text(self) -> str:
+        """Canonical types text, e.g. ``T: f16 f32; I: i32 i64``."""
+        return format_types(self.types)
+
+    @property
+    def gradient(self) -> str | None:
+        """The gradient program, traced when first asked for; None where there is none."""
+        if callable(self._gradient):
+            self._gradient = self._gradient()
+        return self._gradient
+
+    @property
+    def derived(self) -> tuple[Operator, ...]:
+        """The gradient operators that belong to this operator, made when first asked for."""
+        if callable(self._derived):
+            self._derived = self._derived()
+        return tuple(self._derived)
+
+    @property
+    def schema_hash(self) -> str:
+        """SHA-256 over the canonical declaration.
+
+        Covers what a caller and a compiled library must agree on: name, version, signature, types, flags,
+        policies and the formula, which is the operator's whole meaning. The gradient, documentation and kernel
+        sources are not covered: a program that only runs forward does not depend on them.
+        """
+        formula = self.formula.canonical if self.formula is not None else ""
+        content = (
+            "opforge-schema-1",
+            self.key,
+            str(self.signature),
+            self.types_text,
+            f"pure={int(self.pure)} deterministic={int(self.deterministic)} differentiable={int(self.differentiable)}"
+            f" gradient={int(self.is_gradient)}",
+            f"autocast={self.autocast} nan_policy={self.nan_policy}",
+            formula,
+        )
+        return hashlib.sha256("\n".join(content).encode()).hexdigest()
+
+    def __call__(self, *tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401 - tensors of any framework
+        """Compute the operator on tensors of the host that the first framework tensor belongs to.
+
+        Args:
+            *tensors: inputs in the order of the signature; an absent optional is None or left out at the end.
+            **attributes: attributes, and inputs by parameter name.
+
+        Returns:
+            One tensor, or a tuple where the signature has several outputs.
+        """
+        if tensors:
+            function = self._routes.get(type(tensors[0]))
+            if function is not None and (not attributes or self._input_names.isdisjoint(attributes)):
+                return function(*tensors, **attributes)
+        return self._call_slowly(tensors, attributes)
+
+    def _call_slowly(self, tensors: tuple[Any, ...], attributes: dict[str, Any]) -> Any:  # noqa: ANN401
+        named = {name: attributes.pop(name) for name in list(attributes) if name in self._input_names}
+        arranged = self.arrange(tensors, named)
+        host, module = hosts.route(self, arranged)
+        function = hosts.specialized(module, self)
+        # A number or a NumPy array may go along with a framework's tensor, so only the latter's type decides alone.
+        if tensors and host != hosts.NUMPY_HOST and hosts.host_of_type(type(tensors[0])) == host:
+            self._routes[type(tensors[0])] = function
+        if named:
+            return module.call(self, arranged, attributes)
+        return function(*tensors, **attributes)
+
+    def set_route(self, kind: type, function: Callable[..., Any]) -> None:
+        """Let calls whose first tensor has this type go to ``function(*tensors, **attributes)``; for hosts."""
+        self._routes[kind] = function
+
+    def arrange(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """Bring positional and keyword tensors into one list with an entry per parameter.
+
+        An absent optional is None; the variadic input is a tuple.
+
+        Raises:
+            ArgumentError: too many tensors, one given twice, or one missing.
+        """
+        parameters = self.signature.inputs
+        result: list[Any] = []
+        rest = list(tensors)
+        for parameter in parameters:
+            if parameter.name in named:
+                if rest:
+                    raise ArgumentError("input given twice", where=self.qualified_name, got=parameter.name)
+                value = named[parameter.name]
+                result.append(tuple(value) if parameter.variadic else value)
+            elif parameter.variadic:
+                if not rest:
+                    raise self._wrong_count(len(tensors) + len(named))
+                result.append(tuple(rest))
+                rest = []
+            elif rest:
+                result.append(rest.pop(0))
+            else:
+                result.append(None)
+            if result[-1] is None and not parameter.optional:
+                raise self._wrong_count(sum(value is not None for value in (*tensors, *named.values())))
+        if rest:
+            raise self._wrong_count(len(tensors) + len(named))
+        return result
+
+    def _wrong_count(self, got: int) -> ArgumentError:
+        return ArgumentError(
+            "wrong number of inputs", where=self.qualified_name, expected=self.signature.expected_inputs(), got=got
+        )
+
+    def bind(
+        self,
+        shapes: Sequence[ShapeLike],
+        dtypes: Sequence[DType | None],
+        attributes: Mapping[str, object] | None = None,
+        *,
+        where: str | None = None,
+        guards: Guards = PLAIN,
+    ) -> Binding:
+        """Check a call's shapes, dtypes and attributes, and infer the outputs; see ``Signature.bind``."""
+        return self.signature.bind(
+            shapes, dtypes, attributes or {}, where=where or self.qualified_name, types=self.types, guards=guards
+        )
+
+    def coerce(self, attributes: Mapping[str, object]) -> dict[str, AttributeValue]:
+        """Coerce a call's attributes, fill in defaults, and give them in declared order."""
+        return coerce_all(self.signature.attributes, attributes, self.qualified_name)
+
+    def reference(self, *arrays: Any, **attributes: Any) -> Any:  # noqa: ANN401 - arrays or a tuple of arrays
+        """Compute the operator in float64 with NumPy.
+
+        Args:
+            *arrays: inputs; floating ones are widened to float64, others stay as they are.
+            **attributes: attributes, and inputs by parameter name.
+
+        Returns:
+            A float64 (or integer, bool) array, or a tuple where the signature has several outputs.
+
+        Raises:
+            UnsupportedError: the operator has no reference.
+        """
+        import numpy
+
+        if self.reference_function is None:
+            raise UnsupportedError(
+                "the operator has no reference",
+                where=self.qualified_name,
+                hint="declare it with reference=, a function over float64 NumPy arrays",
+            )
+
+        def widen(value: Any) -> Any:  # noqa: ANN401
+            if value is None or isinstance(value, tuple):
+                return None if value is None else tuple(widen(item) for item in value)
+            array = numpy.asarray(value)
+            known = array.dtype.kind in "biu"
+            return array if known else array.astype(numpy.float64)
+
+        named = {name: attributes.pop(name) for name in list(attributes) if name in self._input_names}
+        inputs: list[Any] = []
+        for parameter, value in zip(self.signature.inputs, self.arrange(arrays, named), strict=True):
+            inputs.extend(widen(value)) if parameter.variadic else inputs.append(widen(value))
+        result = self.reference_function(*inputs, **self.coerce(attributes))
+        if isinstance(result, tuple | list):
+            return tuple(numpy.asarray(item) for item in result)
+        return numpy.asarray(result)
+
+    def grad_check(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the report of opforge.verify
+        """Check the operator's gradients against finite differences of its reference; see ``opforge.verify``."""
+        return import_module("opforge.verify.gradients").grad_check(self, *arguments, **options)
+
+    def __repr__(self) -> str:
+        """Give key, signature and types."""
+        types = f" {{{self.types_text}}}" if self.types else ""
+        return f"<opforge.Operator {self.key} {self.signature}{types}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Operator], tuple[str, str, int, str]]:
+        """Pickle by name: the other process finds the operator in its own registry."""
+        return _find, (self.domain, self.name, self.since_version, self.module)
+
+    def __copy__(self) -> Operator:
+        """Operators are immutable declarations: a copy is the operator itself."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        """Operators are immutable declarations: a copy is the operator itself."""
+        return self
+
+    def _python_signature(self) -> inspect.Signature:
+        kinds = inspect.Parameter
+        parameters: list[inspect.Parameter] = []
+        for entry in self.signature.inputs:
+            kind = kinds.VAR_POSITIONAL if entry.variadic else kinds.POSITIONAL_OR_KEYWORD
+            # Python wants defaults last: an optional before a required input is shown without one.
+            default = None if entry.optional and self.signature.is_trailing_optional(entry) else kinds.empty
+            parameters.append(kinds(entry.name, kind, default=default))
+        for attribute in self.signature.attributes:
+            default = kinds.empty if isinstance(attribute.default, Required) else attribute.default
+            parameters.append(kinds(attribute.name, kinds.KEYWORD_ONLY, default=default, annotation=attribute.kind))
+        return inspect.Signature(parameters)
+
+    def _documentation(self) -> str:
+        lines = [f"{self.key}", "", f"{self.signature}"]
+        lines += [f"    {name}: {' '.join(d.name for d in dtypes)}" for name, dtypes in self.types.items()]
+        if self.doc:
+            lines += ["", self.doc]
+        if self.declared_at:
+            lines += ["", f"Declared at {self.declared_at}"]
+        return "\n".join(lines)
+
+
+def snake_case(name: str) -> str:
+    """Turn CamelCase into snake_case: PReLU -> p_re_lu, CustomGELU -> custom_gelu, Conv2D -> conv2d."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def caller_location() -> tuple[str, str]:
+    """Give module and ``file:line`` of the nearest caller outside opforge (its own operators count as outside)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if not name.startswith("opforge.") or name.startswith("opforge.ops"):
+            return name, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "", ""
+
+
+def _one_of(where: str, what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SchemaError(f"bad {what}", where=where, expected=", ".join(allowed), got=repr(value))
+
+
+def _find(domain: str, name: str, version: int, module: str) -> Operator:
+    from opforge.schema import registry
+
+    if module and module != "__main__" and registry.find(domain, name, version) is None:
+        import_module(module)
+    return registry.get(domain, name, version)
