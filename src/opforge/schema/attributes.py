@@ -73,7 +73,8 @@ class Attribute:
         """
         place = f"{where}, attribute {self.name}" if where else f"attribute {self.name}"
         if not self.kind.endswith("s"):
-            return _SCALARS[self.kind](value, place, self.kind, value)
+            scalar: AttributeValue = _SCALARS[self.kind](value, place, self.kind, value)
+            return scalar
         if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
             raise _wrong_type(place, self.kind, value)
         one = _SCALARS[self.kind[:-1]]
@@ -128,7 +129,9 @@ def kind_of(value: object) -> str:
         return "string"
     if isinstance(value, list | tuple):
         kinds = list(dict.fromkeys(kind_of(item) for item in value))
-        return "an empty list" if not kinds else kinds[0] + "s" if len(kinds) == 1 else "a list of " + " and ".join(kinds)
+        if not kinds:
+            return "an empty list"
+        return kinds[0] + "s" if len(kinds) == 1 else "a list of " + " and ".join(kinds)
     return type(value).__name__
 
 

@@ -20,7 +20,8 @@ def check_signature(signature: Signature, where: str = "") -> None:
     ``include/opforge/detail/signature.h`` checks the same, in the same order, with the same words.
     """
     seen: set[str] = set()
-    for name in (e.name for e in (*signature.inputs, *signature.attributes, *signature.outputs)):
+    declared = [p.name for p in signature.inputs], [a.name for a in signature.attributes]
+    for name in (*declared[0], *declared[1], *(p.name for p in signature.outputs)):
         if name in seen:
             _fail(where, "a name is declared twice", "a name for each input, attribute and output", name)
         seen.add(name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -107,6 +108,12 @@ Expression = Integer | Name | Binary
 Dim = Integer | Name | Binary | AnyDim | Rest | Broadcast
 
 _STRENGTH: Final = {"+": 1, "-": 1, "*": 2, "//": 2}
+_OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+}
 
 
 def parse_dim(cursor: Cursor) -> Dim:
@@ -218,9 +225,7 @@ def evaluate(dim: Expression, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
         raise DimensionError("division by zero")
     if left is None or right is None:
         return None
-    result = (
-        left + right if dim.op == "+" else left - right if dim.op == "-" else left * right if dim.op == "*" else left // right
-    )
+    result = _OPERATIONS[dim.op](left, right)
     if isinstance(result, int) and not -MAX_DIMENSION - 1 <= result <= MAX_DIMENSION:
         raise DimensionError("more than 64 bits")
     return result

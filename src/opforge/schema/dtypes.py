@@ -86,7 +86,8 @@ class DType:
         if self.code == _BFLOAT:
             import ml_dtypes
 
-            return numpy.dtype(ml_dtypes.bfloat16)
+            bfloat16: np.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
+            return bfloat16
         return numpy.dtype(self.long_name)
 
     @classmethod

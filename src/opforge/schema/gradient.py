@@ -138,7 +138,9 @@ class GradientProgram:
         for operand in (*(o for step in self.steps for o in step.operands), *self.results):
             if operand.kind in limits and operand.index >= limits[operand.kind]:
                 expected = f"{limits[operand.kind]} {words[operand.kind]}"
-                raise SchemaError("the gradient reads what is not there", where=where or None, expected=expected, got=operand)
+                raise SchemaError(
+                    "the gradient reads what is not there", where=where or None, expected=expected, got=operand
+                )
         if len(self.results) != len(signature.inputs):
             raise SchemaError(
                 "the gradient has the wrong number of results",

@@ -15,7 +15,6 @@ A host module offers
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
@@ -43,7 +42,6 @@ HOSTS: Final[dict[str, str]] = {
 """Top-level module of an argument's type -> module of the host."""
 
 
-@functools.lru_cache(maxsize=1024)
 def host_of_type(kind: type) -> str | None:
     """Find the host module that takes values of this type; a subclass goes where its base goes."""
     for base in kind.__mro__:

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 from opforge.errors import ArgumentError, DtypeError
 from opforge.schema.attributes import AttributeValue, coerce_all
 from opforge.schema.check import check_signature
-from opforge.schema.dims import AnyDim, Binary, Broadcast, Dim, DimensionError, Integer, Name, Rest, evaluate, linear, names
+from opforge.schema.dims import (
+    AnyDim,
+    Binary,
+    Broadcast,
+    Dim,
+    DimensionError,
+    Integer,
+    Name,
+    Rest,
+    evaluate,
+    linear,
+    names,
+)
 from opforge.schema.dtypes import DType
 from opforge.schema.symbols import Symbolic, parse_symbolic
 
@@ -111,7 +123,7 @@ def bind(
         if count:
             shape = solver.output_shape(parameter)
             dtype = binding.types.get(parameter.type) if parameter.is_generic else parameter.dtype
-            binding.output_shapes += [shape] if count == 1 else [None if shape is None else list(shape) for _ in range(count)]
+            binding.output_shapes += [None if shape is None else list(shape) for _ in range(count)]
             binding.output_dtypes += [dtype] * count
     binding.dims = {
         name: (None if v is None else [_export(d) for d in v]) if name in solver.runs else _export(v)
@@ -143,7 +155,8 @@ def _assign(
         parameter = signature.inputs[index]
         if isinstance(shape, Absent):
             if not parameter.optional:
-                raise ArgumentError("missing input", where=_at(where, f"argument {parameter.name}"), expected="a tensor", got="nothing")
+                at = _at(where, f"argument {parameter.name}")
+                raise ArgumentError("missing input", where=at, expected="a tensor", got="nothing")
             continue
         label = f"argument {parameter.name}" + (f"[{counts[index]}]" if parameter.variadic else "")
         known = None if shape is None else [_import(d) for d in shape]
@@ -154,9 +167,7 @@ def _assign(
     return tensors, counts
 
 
-def _bind_types(
-    tensors: list[_Tensor], types: Mapping[str, tuple[DType, ...]] | None, where: str
-) -> dict[str, DType]:
+def _bind_types(tensors: list[_Tensor], types: Mapping[str, tuple[DType, ...]] | None, where: str) -> dict[str, DType]:
     found: dict[str, DType] = {}
     origin: dict[str, str] = {}
     for tensor in tensors:
@@ -173,8 +184,8 @@ def _bind_types(
                 raise DtypeError("wrong dtype", where=_at(where, tensor.label), expected=expected, got=dtype.name)
             continue
         if types is not None and dtype not in types.get(variable, (dtype,)):
-            allowed = ", ".join(d.name for d in types[variable])
-            raise DtypeError("wrong dtype", where=_at(where, tensor.label), expected=f"{variable}: {allowed}", got=dtype.name)
+            allowed = f"{variable}: {', '.join(d.name for d in types[variable])}"
+            raise DtypeError("wrong dtype", where=_at(where, tensor.label), expected=allowed, got=dtype.name)
         found[variable] = dtype
         origin[variable] = tensor.label
     return found
@@ -358,7 +369,8 @@ class _Solver:
             return evaluate(dim, self.known)
         except DimensionError as error:
             used = ", ".join(f"{name} = {_dim_text(self.known[name])}" for name in dict.fromkeys(names(dim)))
-            self._fail(label, "a dimension cannot be computed", str(dim), f"{error} with {used}" if used else str(error))
+            got = f"{error} with {used}" if used else str(error)
+            self._fail(label, "a dimension cannot be computed", str(dim), got)
 
     def _check(self, tensor: _Tensor, index: int, expected: DimValue, name: str) -> None:
         value = tensor.shape[index]  # type: ignore[index]

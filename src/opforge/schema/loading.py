@@ -92,11 +92,9 @@ def discover(*, again: bool = False) -> list[Operator]:
             try:
                 _discovered += [operator for operator in load(target) if operator not in _discovered]
             except Exception as error:  # a broken package of somebody else must not take the others down
-                warnings.warn(
-                    f"entry point {name!r} of group {ENTRY_POINTS} ({target}) did not load: {type(error).__name__}: {error}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+                reason = f"{type(error).__name__}: {error}"
+                message = f"entry point {name!r} of group {ENTRY_POINTS} ({target}) did not load: {reason}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
         return list(_discovered)
 
 
@@ -152,7 +150,7 @@ def _load_path(path: Path) -> list[ModuleType]:
     path = path.resolve()
     if path.is_file():
         if path.suffix != ".py":
-            raise ArgumentError("not a Python file", where=str(path), expected="a .py file", got=path.suffix or path.name)
+            raise ArgumentError("not a Python file", where=str(path), expected="a .py file", got=path.name)
         return [_import_file(path)]
     if (path / "op.py").exists():
         return [_import_file(path / "op.py")]

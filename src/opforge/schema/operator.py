@@ -132,7 +132,8 @@ class Operator:
         self.types = parse_types(types or {}, self.signature, where=where)
         self.pure = pure
         self.deterministic = deterministic
-        self.differentiable = (formula is not None or gradient is not None) if differentiable is None else differentiable
+        has_gradient = formula is not None or gradient is not None
+        self.differentiable = has_gradient if differentiable is None else differentiable
         self.is_gradient = is_gradient
         self.autocast = autocast
         self.nan_policy = nan_policy
@@ -151,9 +152,9 @@ class Operator:
         self._derived = derived
         self._input_names = frozenset(p.name for p in self.signature.inputs)
         self._routes: dict[type, Callable[..., Any]] = {}
-        for parameter in (*self.signature.inputs, *self.signature.attributes):
-            if keyword.iskeyword(parameter.name):
-                raise SchemaError("a parameter is named like a Python keyword", where=where, got=parameter.name)
+        for parameter in self._input_names | {a.name for a in self.signature.attributes}:
+            if keyword.iskeyword(parameter):
+                raise SchemaError("a parameter is named like a Python keyword", where=where, got=parameter)
         if not self.host_name.isidentifier() or keyword.iskeyword(self.host_name):
             raise SchemaError("bad host_name", where=where, expected="a Python identifier", got=repr(self.host_name))
         # What inspect.signature, help() and pydoc read.
@@ -386,7 +387,7 @@ class Operator:
         for entry in self.signature.inputs:
             kind = kinds.VAR_POSITIONAL if entry.variadic else kinds.POSITIONAL_OR_KEYWORD
             # Python wants defaults last: an optional before a required input is shown without one.
-            default = None if entry.optional and self.signature.is_trailing_optional(entry) else kinds.empty
+            default: Any = None if entry.optional and self.signature.is_trailing_optional(entry) else kinds.empty
             parameters.append(kinds(entry.name, kind, default=default))
         for attribute in self.signature.attributes:
             default = kinds.empty if isinstance(attribute.default, Required) else attribute.default

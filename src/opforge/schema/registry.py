@@ -88,14 +88,15 @@ def find(domain: str, name: str, version: int | None = None) -> Operator | None:
     """
     with _lock:
         found = _pick(domain, name, version)
-        owners = [] if found else [o for (d, n), v in _operators.items() if d == domain and _owns(n, name) for o in v.values()]
-    if found is None:
-        for owner in owners:
-            for derived in owner.derived:
-                register(derived)
-        found = _pick(domain, name, version) if owners else None
-        if found is None and owners and name.endswith("GradGrad"):
-            return find(domain, name, version) if _pick(domain, name.removesuffix("Grad"), version) is None else None
+        owners = [] if found else _owners(domain, name)
+    if owners:
+        # Making derivatives takes time, so it happens here, outside the lock and only for what is asked for.
+        for derived in [d for owner in owners for d in owner.derived]:
+            register(derived)
+            for second in derived.derived:
+                register(second)
+        with _lock:
+            found = _pick(domain, name, version)
     return found
 
 
@@ -126,9 +127,11 @@ def missing(domain: str, name: str, version: int | None = None) -> MissingOperat
     wanted = f"{domain}::{name}" + ("" if version is None else f" for version {version}")
     known = versions(domain, name)
     if known:
-        have = ", ".join(map(str, known))
         return MissingOperatorError(
-            "no version of the operator is old enough", where=wanted, expected=f"since_version up to {version}", got=have
+            "no version of the operator is old enough",
+            where=wanted,
+            expected=f"since_version up to {version}",
+            got=", ".join(map(str, known)),
         )
     close = nearest(f"{domain}::{name}", operators())
     hint = f"did you mean {close}?" if close else "load its package with opforge.load(...)"
@@ -192,8 +195,10 @@ def _pick(domain: str, name: str, version: int | None) -> Operator | None:
     return versions_[max(fitting)] if fitting else None
 
 
-def _owns(owner: str, name: str) -> bool:
-    return name in (f"{owner}Grad", f"{owner}GradGrad")
+def _owners(domain: str, name: str) -> list[Operator]:
+    """Give the operators that a gradient operator's name may belong to."""
+    bases = {name.removesuffix("Grad"), name.removesuffix("GradGrad")} - {name}
+    return [operator for base in bases for operator in _operators.get((domain, base), {}).values()]
 
 
 def _describe(operator: Operator) -> str:

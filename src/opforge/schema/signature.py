@@ -199,9 +199,8 @@ def parse_types(
             )
     for name in signature.type_variables:
         if name not in found:
-            raise SchemaError(
-                "no dtypes are given for a type variable", where=where or None, expected=f"{name}: dtypes", got="nothing"
-            )
+            what = "no dtypes are given for a type variable"
+            raise SchemaError(what, where=where or None, expected=f"{name}: dtypes", got="nothing")
     return {name: found[name] for name in signature.type_variables}
 
 
@@ -240,7 +239,8 @@ def _types_of_mapping(types: Mapping[str, Iterable[DType | str]], where: str) ->
         try:
             dtypes = tuple(dict.fromkeys(DType.parse(value) for value in values))
         except DtypeError as error:
-            raise SchemaError(f"bad dtype for {name}", where=where or None, expected=_DTYPE_WORDS, got=error.got) from None
+            what = f"bad dtype for {name}"
+            raise SchemaError(what, where=where or None, expected=_DTYPE_WORDS, got=error.got) from None
         if not dtypes or not set(dtypes) <= set(DECLARABLE):
             raise SchemaError(
                 f"bad dtype for {name}",
