@@ -1,0 +1,33 @@
+"""What passes know about operators: names of elementwise ones, purity, and the registered operator behind a node."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from opforge.schema import Operator, registry
+
+__all__ = ["ELEMENTWISE", "IMPURE", "operator_of"]
+
+ELEMENTWISE = frozenset(
+    """
+    Abs Acos Acosh Add And Asin Asinh Atan Atanh BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Celu Clip Cos Cosh Div
+    Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish IsInf IsNaN LeakyRelu Less LessOrEqual
+    Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus
+    Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor
+    """.split()
+)
+"""Standard operators whose output has the broadcast shape of their inputs."""
+
+IMPURE = frozenset(
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike Dropout".split()
+)
+"""Standard operators that are never folded or shared."""
+
+
+def operator_of(node: ir.Node) -> Operator | None:
+    """Return the registered operator that a custom node means, in the version that the model imports."""
+    version = node.version
+    graph = node.graph
+    if version is None and graph is not None:
+        version = graph.opset_imports.get(node.domain)
+    return registry.get(node.domain, node.op_type, version)

@@ -1,0 +1,30 @@
+"""Calls of model-local functions are replaced by their bodies, except those of registered operators."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from opforge.schema import registry
+
+__all__ = ["ENSURES", "NAME", "REQUIRES", "call"]
+
+NAME = "inline_functions"
+REQUIRES: tuple[str, ...] = ()
+ENSURES: tuple[str, ...] = ("no_functions",)
+
+
+def call(model: ir.Model, *, bodies: bool = False) -> int:
+    """Inline; with ``bodies`` also the functions of registered operators.
+
+    A function that stays a call of a registered operator is dropped: the operator's declaration replaces its body.
+    """
+    kept = [] if bodies else [key for key in model.functions if registry.get(key[0], key[1]) is not None]
+    for key in kept:
+        del model.functions[key]
+    if not model.functions:
+        return len(kept)
+    count = len(model.functions)
+    InlinePass()(model)
+    model.functions.clear()
+    return count + len(kept)
