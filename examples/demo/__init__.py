@@ -1,0 +1,1 @@
+"""The whole path on real models: `make demo`, or `python -m examples.demo`."""
