@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from weakref import WeakValueDictionary
 
 from opforge.expr._generated.opcodes import OPCODES
@@ -167,17 +167,17 @@ def postorder(roots: Iterable[Node]) -> Iterator[Node]:
                 stack.extend((a, False) for a in reversed(node.args) if id(a) not in seen)
 
 
-def rebuild(roots: Iterable[Node], visit: Callable[[Node], Node]) -> list[Node]:
-    """Rebuilds expressions bottom-up: visit gets each node with its operands already rebuilt."""
+def rebuild(roots: Iterable[Node], visit: Callable[[Node, Node], Node]) -> list[Node]:
+    """Rebuilds expressions bottom-up: visit gets each node as it was and with its operands rebuilt."""
     roots = list(roots)
     done: dict[int, Node] = {}
     for node in postorder(roots):
         args = tuple(done[id(a)] for a in node.args)
         same = all(a is b for a, b in zip(args, node.args, strict=True))
-        done[id(node)] = visit(node if same else _make(node.op, args, node.params, node.type))
+        done[id(node)] = visit(node, node if same else _make(node.op, args, node.params, node.type))
     return [done[id(root)] for root in roots]
 
 
-def substitute(roots: Iterable[Node], leaves: dict[Node, Node]) -> list[Node]:
-    """Replaces leaves (or any nodes) by other expressions."""
-    return rebuild(roots, lambda node: leaves.get(node, node))
+def substitute(roots: Iterable[Node], replaced: Mapping[Node, Node]) -> list[Node]:
+    """Replaces nodes by others; the outermost that is named wins, and replacements stay as they are."""
+    return rebuild(roots, lambda old, new: replaced.get(old, new))

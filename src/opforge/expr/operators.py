@@ -1,0 +1,104 @@
+"""Operators of formulas: signature, gradient program and the chain of gradient operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opforge.expr.formulas import Formula, FormulaAttribute
+from opforge.expr.nodes import ValueType
+from opforge.schema import DType, Operator
+
+__all__ = ["gradient_program", "make_operator", "signature_text"]
+
+
+def signature_text(formula: Formula) -> str:
+    """The signature of docs/design/schema.md: each input of any shape, outputs broadcast or summed to an input's."""
+    dims = ["S"] if len(formula.inputs) == 1 else _letters(len(formula.inputs))
+    inputs = ", ".join(f"{name}: T[*{d}]" for name, d in zip(formula.inputs, dims, strict=True))
+    attributes = ", ".join(map(_attribute_text, formula.attributes))
+    whole = f"*{dims[0]}" if len(dims) == 1 else f"bcast({', '.join(dims)})"
+    outputs = ", ".join(
+        f"{o.name}: {o.type.text}[{whole if o.sum_to is None else '*' + dims[o.sum_to]}]" for o in formula.outputs
+    )
+    return f"({inputs}{'; ' + attributes if attributes else ''}) -> ({outputs})"
+
+
+def _letters(count: int) -> list[str]:
+    # T is the type, so no dimension is called T.
+    alphabet = [c for c in "ABCDEFGHIJKLMNOPQRSUVWXYZ"]
+    return [alphabet[k % 25] + (str(k // 25) if k >= 25 else "") for k in range(count)]
+
+
+def _attribute_text(a: FormulaAttribute) -> str:
+    if a.default is None:
+        return f"{a.name}: {a.kind}"
+    value = {"bool": str(bool(a.default)).lower(), "int": str(int(a.default))}.get(a.kind, repr(a.default))
+    return f"{a.name}: {a.kind} = {value}"
+
+
+def gradient_program(formula: Formula, since: int) -> str:
+    """One step: the gradient operator of the gradients of the floating outputs and of all inputs."""
+    gradients = [f"g{k}" for k, o in enumerate(formula.outputs) if o.type is ValueType.T]
+    inputs = [f"i{k}" for k in range(len(formula.inputs))]
+    attributes = "".join(f"{', ' if k else '; '}{a.name}=@{a.name}" for k, a in enumerate(formula.attributes))
+    results = [f"v{k}" for k in range(len(inputs))]
+    step = f"{formula.name}Grad:{since}({', '.join([*gradients, *inputs])}{attributes}) -> {', '.join(results)}"
+    return f"{step}; return {', '.join(results)}"
+
+
+def make_operator(
+    formula: Formula,
+    *,
+    since: int,
+    dtypes: Sequence[DType | str],
+    autocast: str,
+    nan: str,
+    derivatives: int,
+    host_name: str | None = None,
+    doc: str = "",
+    module: str = "",
+    is_gradient: bool = False,
+) -> Operator:
+    """The operator of a formula; its gradient operators are made when they are first asked for."""
+    has_gradient = derivatives > 0 and any(o.type is ValueType.T for o in formula.outputs)
+
+    def derived() -> Sequence[Operator]:
+        if not has_gradient:
+            return ()
+        return (
+            make_operator(
+                formula.gradient(),
+                since=since,
+                dtypes=dtypes,
+                autocast=autocast,
+                nan=nan,
+                derivatives=derivatives - 1,
+                host_name=f"{host_name}_grad" if host_name else None,
+                doc=f"Gradient of {formula.name}.",
+                module=module,
+                is_gradient=True,
+            ),
+        )
+
+    domain, _, name = formula.name.partition("::")
+    return Operator(
+        domain,
+        name,
+        signature_text(formula),
+        types={"T": [d if isinstance(d, DType) else DType.parse(d) for d in dtypes]},
+        since_version=since,
+        differentiable=has_gradient,
+        is_gradient=is_gradient,
+        autocast=autocast,
+        nan_policy=nan,
+        gradient=gradient_program(formula, since) if has_gradient else None,
+        host_name=host_name,
+        doc=doc,
+        formula=formula,
+        reference_function=formula.reference,
+        derived=derived,
+        module=module,
+        declared_at=str(formula.source) if formula.source else "",
+    )
+
+
