@@ -38,6 +38,7 @@ HOSTS: Final[dict[str, str]] = {
     "numpy": NUMPY_HOST,
     "ml_dtypes": NUMPY_HOST,
     "builtins": NUMPY_HOST,
+    "opforge": "opforge.expr.tensor_trace",  # symbolic tensors, while a gradient is traced
 }
 """Top-level module of an argument's type -> module of the host."""
 

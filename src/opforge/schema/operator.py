@@ -215,6 +215,12 @@ class Operator:
         return tuple(self._derived)
 
     @property
+    def gradient_operator(self) -> Operator | None:
+        """The generated operator ``<Name>Grad`` of a formula, or None; a kernel operator's gradient is a program only."""
+        derived = self.derived
+        return derived[0] if derived else None
+
+    @property
     def schema_hash(self) -> str:
         """SHA-256 over the canonical declaration.
 
