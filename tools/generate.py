@@ -53,9 +53,7 @@ GENERATED: dict[str, Callable[[], str]] = {
 def stale() -> list[str]:
     """Paths of generated files whose content is not what the generator gives now."""
     return [
-        path
-        for path, make in GENERATED.items()
-        if not (ROOT / path).is_file() or (ROOT / path).read_text() != make()
+        path for path, make in GENERATED.items() if not (ROOT / path).is_file() or (ROOT / path).read_text() != make()
     ]
 
 

@@ -1,11 +1,11 @@
 """Building one program out of many operators: what the compiler uses to fuse elementwise nodes.
 
-    builder = ProgramBuilder()
-    x = builder.input()
-    y = builder.op("add", x, builder.constant(1.0))
-    (z,) = builder.inline(custom_gelu.formula.program(), [builder.op("round_half", y)])
-    builder.output(z)
-    blob = builder.build().encode()
+builder = ProgramBuilder()
+x = builder.input()
+y = builder.op("add", x, builder.constant(1.0))
+(z,) = builder.inline(custom_gelu.formula.program(), [builder.op("round_half", y)])
+builder.output(z)
+blob = builder.build().encode()
 """
 
 from __future__ import annotations

@@ -141,7 +141,9 @@ def _attribute(p: inspect.Parameter, where: str) -> FormulaAttribute:
             f"the attribute {p.name} has no type that a formula can compute with",
             where=where,
             expected=f"{p.name}: float, int or bool",
-            got="no annotation" if p.annotation is p.empty else f"{p.name}: {getattr(p.annotation, '__name__', p.annotation)}",
+            got="no annotation"
+            if p.annotation is p.empty
+            else f"{p.name}: {getattr(p.annotation, '__name__', p.annotation)}",
             hint="declare one operator for each meaning of a string, or an operator with of.kernel",
         )
     if p.default is p.empty:
@@ -156,17 +158,20 @@ def _attribute(p: inspect.Parameter, where: str) -> FormulaAttribute:
 
 def _results(result: object, where: str) -> list[Node]:
     values = list(result) if isinstance(result, tuple | list) else [result]
+    nodes: list[Node] = []
     for value in values:
-        if not isinstance(value, Expr):
+        if isinstance(value, Expr):
+            nodes.append(value.node)
+        else:
             raise SchemaError(
                 "the function returns something else than an expression of its tensors",
                 where=where,
                 expected="an expression, or a tuple of them",
                 got="nothing: return is missing" if value is None else repr(value),
             )
-    if not values:
+    if not nodes:
         raise SchemaError("the function returns no output", where=where)
-    return [value.node for value in values]
+    return nodes
 
 
 def _output_names(
@@ -183,7 +188,10 @@ def _output_names(
     for k, output in enumerate(names):
         if output in taken or output in names[:k]:
             raise SchemaError(
-                f"the output name {output} is taken", where=where, got=", ".join([*taken, *names]), hint="pass outputs=[...]"
+                f"the output name {output} is taken",
+                where=where,
+                got=", ".join([*taken, *names]),
+                hint="pass outputs=[...]",
             )
     return names
 
@@ -204,5 +212,3 @@ def _cannot_trace(error: Exception, name: str) -> SchemaError:
         hint="compute with the functions of opforge only: of.exp, of.tanh, of.where, ...; those of math, torch and "
         "other libraries do not take a formula's tensors",
     )
-
-

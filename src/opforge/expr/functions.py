@@ -26,7 +26,7 @@ inf: float = math.inf
 
 
 def exp(x: Value) -> Value:
-    """e to the power x."""
+    """E to the power x."""
     return _call("exp", x)
 
 
@@ -76,7 +76,7 @@ def cbrt(x: Value) -> Value:
 
 
 def square(x: Value) -> Value:
-    """x * x."""
+    """X * x."""
     return _call("square", x)
 
 
@@ -166,7 +166,7 @@ def softplus(x: Value) -> Value:
 
 
 def relu(x: Value) -> Value:
-    """x where it is positive, else 0; NaN stays NaN."""
+    """X where it is positive, else 0; NaN stays NaN."""
     return _call("relu", x)
 
 
@@ -216,7 +216,7 @@ def logical_not(x: Value) -> Value:
 
 
 def pow(x: Value, y: Value) -> Value:
-    """x to the power y."""
+    """X to the power y."""
     return _call("pow", x, y)
 
 
@@ -261,18 +261,21 @@ def logical_xor(x: Value, y: Value) -> Value:
 
 
 def clip(x: Value, low: Value, high: Value) -> Value:
-    """x limited to [low, high], as min(max(x, low), high); NaN stays NaN."""
+    """X limited to [low, high], as min(max(x, low), high); NaN stays NaN."""
     return _call("clip", x, low, high)
 
 
 def where(condition: Value, x: Value, y: Value) -> Value:
-    """x where the condition holds, else y. Its derivative takes nothing from the side that is not chosen."""
+    """X where the condition holds, else y. Its derivative takes nothing from the side that is not chosen."""
     if not any_traced(condition, x, y):
         return _call("select", condition, x, y)
     chosen = as_node(condition, ValueType.BOOL)
     if chosen.type is not ValueType.BOOL:
         raise DtypeError(
-            "where needs a condition first", where=caller(), got=f"a value of type {chosen.type.text}", hint="compare: x > 0"
+            "where needs a condition first",
+            where=caller(),
+            got=f"a value of type {chosen.type.text}",
+            hint="compare: x > 0",
         )
     kinds = {v.node.type for v in (x, y) if isinstance(v, Expr)}
     if len(kinds) == 1 and builtins.all(isinstance(v, Expr) or isinstance(v, bool) for v in (x, y)):
@@ -282,7 +285,7 @@ def where(condition: Value, x: Value, y: Value) -> Value:
 
 
 def cast(x: Value, dtype: object) -> Value:
-    """x as another type: "T" (the type computed in), f32, f64, i32, i64, u8, i8 or bool.
+    """X as another type: "T" (the type computed in), f32, f64, i32, i64, u8, i8 or bool.
 
     Float to integer truncates and saturates, NaN gives 0; anything but 0 is true.
     """
@@ -364,9 +367,9 @@ def call_ufunc(name: str, *values: Value) -> Value:
 
 
 OPERATIONS: tuple[str, ...] = tuple(
-    "abs acos acosh asin asinh atan atan2 atanh cast cbrt ceil clip cos cosh erf erfc exp exp2 expm1 floor fmod isinf isnan "
-    "log log10 log1p log2 logical_and logical_not logical_or logical_xor maximum minimum mod pow reciprocal relu round rsqrt "
-    "sigmoid sign sin sinh softplus sqrt square tan tanh trunc where".split()
+    "abs acos acosh asin asinh atan atan2 atanh cast cbrt ceil clip cos cosh erf erfc exp exp2 expm1 floor fmod isinf "
+    "isnan log log10 log1p log2 logical_and logical_not logical_or logical_xor maximum minimum mod pow reciprocal relu "
+    "round rsqrt sigmoid sign sin sinh softplus sqrt square tan tanh trunc where".split()
 )
 """Names of the public functions."""
 

@@ -13,7 +13,19 @@ from weakref import WeakValueDictionary
 
 from opforge.expr._generated.opcodes import OPCODES
 
-__all__ = ["LEAVES", "Node", "ValueType", "attribute", "constant", "input_", "op", "postorder", "rebuild", "result_type", "substitute"]
+__all__ = [
+    "LEAVES",
+    "Node",
+    "ValueType",
+    "attribute",
+    "constant",
+    "input_",
+    "op",
+    "postorder",
+    "rebuild",
+    "result_type",
+    "substitute",
+]
 
 LEAVES = frozenset({"input", "attribute", "constant"})
 """Ops without operands; params hold the index of an input or attribute, or the value of a constant."""

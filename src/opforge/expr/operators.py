@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from opforge.expr.formulas import Formula, FormulaAttribute
 from opforge.expr.nodes import ValueType
-from opforge.schema import DType, Operator
+from opforge.schema import DType, ForwardAttribute, GradientProgram, Operand, Operator, Step
+from opforge.schema.lexer import format_literal
 
 __all__ = ["gradient_program", "make_operator", "signature_text"]
 
@@ -25,25 +26,26 @@ def signature_text(formula: Formula) -> str:
 
 def _letters(count: int) -> list[str]:
     # T is the type, so no dimension is called T.
-    alphabet = [c for c in "ABCDEFGHIJKLMNOPQRSUVWXYZ"]
+    alphabet = "ABCDEFGHIJKLMNOPQRSUVWXYZ"
     return [alphabet[k % 25] + (str(k // 25) if k >= 25 else "") for k in range(count)]
 
 
 def _attribute_text(a: FormulaAttribute) -> str:
     if a.default is None:
         return f"{a.name}: {a.kind}"
-    value = {"bool": str(bool(a.default)).lower(), "int": str(int(a.default))}.get(a.kind, repr(a.default))
-    return f"{a.name}: {a.kind} = {value}"
+    value = {"float": float, "int": int, "bool": bool}[a.kind](a.default)
+    return f"{a.name}: {a.kind} = {format_literal(value)}"
 
 
 def gradient_program(formula: Formula, since: int) -> str:
     """One step: the gradient operator of the gradients of the floating outputs and of all inputs."""
-    gradients = [f"g{k}" for k, o in enumerate(formula.outputs) if o.type is ValueType.T]
-    inputs = [f"i{k}" for k in range(len(formula.inputs))]
-    attributes = "".join(f"{', ' if k else '; '}{a.name}=@{a.name}" for k, a in enumerate(formula.attributes))
-    results = [f"v{k}" for k in range(len(inputs))]
-    step = f"{formula.name}Grad:{since}({', '.join([*gradients, *inputs])}{attributes}) -> {', '.join(results)}"
-    return f"{step}; return {', '.join(results)}"
+    domain, _, name = formula.name.partition("::")
+    gradients = [Operand("g", k) for k, o in enumerate(formula.outputs) if o.type is ValueType.T]
+    inputs = [Operand("i", k) for k in range(len(formula.inputs))]
+    attributes = tuple((a.name, ForwardAttribute(a.name)) for a in formula.attributes)
+    results = tuple(range(len(inputs)))
+    step = Step(domain, f"{name}Grad", since, (*gradients, *inputs), attributes, results)
+    return str(GradientProgram((step,), tuple(Operand("v", k) for k in results)))
 
 
 def make_operator(
@@ -100,5 +102,3 @@ def make_operator(
         module=module,
         declared_at=str(formula.source) if formula.source else "",
     )
-
-

@@ -107,7 +107,12 @@ NUMPY: dict[str, Callable[..., Array]] = {
     "round_half": lambda x: x,  # float64 has nothing to round to
 }
 
-_INTEGERS = {ValueType.I32: np.int32, ValueType.I64: np.int64, ValueType.U8: np.uint8, ValueType.I8: np.int8}
+_INTEGERS: dict[ValueType, Any] = {
+    ValueType.I32: np.int32,
+    ValueType.I64: np.int64,
+    ValueType.U8: np.uint8,
+    ValueType.I8: np.int8,
+}
 
 
 def cast(x: Array, to: ValueType) -> Array:
@@ -129,7 +134,9 @@ def cast(x: Array, to: ValueType) -> Array:
     whole = np.trunc(np.where(np.isnan(x), 0.0, x))
     # 2**63 - 1 is no float64, so the upper end is set by comparison, not by clipping.
     inside = np.where((whole >= float(limits.min)) & (whole < float(limits.max) + 1.0), whole, 0.0).astype(integer)
-    return np.where(whole >= float(limits.max), limits.max, np.where(whole < limits.min, limits.min, inside)).astype(integer)
+    return np.where(whole >= float(limits.max), limits.max, np.where(whole < limits.min, limits.min, inside)).astype(
+        integer
+    )
 
 
 def evaluate(name: str, args: list[Array], type_: ValueType) -> Array:

@@ -141,7 +141,7 @@ class Expr:
             hint=hint,
         )
 
-    __float__ = __int__ = __index__ = __complex__ = __trunc__ = __floor__ = __ceil__ = _number  # type: ignore[assignment]
+    __float__ = __int__ = __index__ = __complex__ = __trunc__ = __floor__ = __ceil__ = _number
 
     def __round__(self, digits: int | None = None) -> Expr:
         if digits is not None:
@@ -257,7 +257,10 @@ def apply(name: str, *values: object) -> Expr:
         wrong = [n for n in nodes if n.type is not ValueType.BOOL]
         if wrong:
             raise DtypeError(
-                f"{name} combines conditions", where=caller(), got=f"a value of type {wrong[0].type.text}", hint="compare: x > 0"
+                f"{name} combines conditions",
+                where=caller(),
+                got=f"a value of type {wrong[0].type.text}",
+                hint="compare: x > 0",
             )
         return Expr(op(name, *nodes))
     return Expr(op(name, *unite(values)))
@@ -271,4 +274,3 @@ def _floor_divide(a: object, b: object) -> Expr:
     below = (rest != 0) & ((rest < 0) ^ (y < 0))
     floor = Expr(op("select", below.node, (whole - 1).node, whole.node))
     return Expr(op("select", (y == 0).node, (x / y).node, floor.node))
-
