@@ -5,9 +5,9 @@
 //                                 opforge::View<const I, 1> indices, opforge::View<const I, 1> indptr,
 //                                 opforge::View<const T, 2> dense, opforge::View<T, 2> out);
 //
-// The function is named as the operator is in snake_case. Its template parameters are the type variables of
-// the signature in the order of first appearance; its arguments are the inputs, then the attributes, then the
-// outputs, in the signature's order:
+// The function is named as the operator is in snake_case (or as host_name= says). It is called once for every
+// choice of dtypes; template parameters are deduced from the views. Its arguments are the inputs, then the
+// attributes, then the outputs, in the signature's order:
 //
 //   x: T[m, n]    View<const T, 2>             attribute int     int64_t           ints     List<int64_t>
 //   x: T[*S]      View<const T, kAnyRank>                float   double            floats   List<double>

@@ -79,7 +79,7 @@ def _compile(compiler: Compiler, unit: Unit, flags: Sequence[str], folder: Path,
 def _hint(unit: Unit, place: str, code: int) -> str:
     if code < 0:
         return f"the compiler was killed by signal {-code} ({signal.Signals(-code).name}); is there enough memory?"
-    if unit.hint and (place.startswith(unit.name + ":") or not place):
+    if unit.hint and (place in unit.places or place.startswith(unit.name + ":")):
         return unit.hint
     return f"correct the line{' ' + place if place else ''} and build again"
 

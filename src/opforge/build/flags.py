@@ -30,6 +30,8 @@ def compile_flags(compiler: Compiler, profile: Profile) -> tuple[str, ...]:
     # -fno-trapping-math and -fno-math-errno change no value; they let comparisons and calls become vector code.
     flags += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-plt", "-DNDEBUG"]
     flags += ["-Wall", "-Wextra", "-fdiagnostics-color=never"]
+    # One mistake in a template shows once per choice of dtypes; the first few say it all.
+    flags.append("-fmax-errors=4" if compiler.kind == "gcc" else "-ferror-limit=4")
     if compiler.kind == "gcc":
         flags.append("-Wno-psabi")  # vector types never cross the library's boundary
     if compiler.native:
@@ -37,7 +39,7 @@ def compile_flags(compiler: Compiler, profile: Profile) -> tuple[str, ...]:
         if "__AVX512F__" in compiler.macros:
             flags.append("-mprefer-vector-width=512")
     if profile == "strict":
-        flags.append("-DOPFORGE_STRICT=1")
+        flags.append("-DOPFORGE_PROFILE_STRICT=1")
     flags.append(f"-I{include_dir()}")
     return tuple(flags)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from opforge.schema import registry
+from opforge.schema import GradientProgram, registry
 from opforge.schema.operator import Operator
 
 __all__ = ["LibraryPlan", "plan_library"]
-
-_STEP = re.compile(r"([A-Za-z_][\w.]*)::(\w+):(\d+)\(")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ def plan_library(operators: Sequence[Operator], *, name: str | None = None, vers
             continue
         closure[operator.key] = operator
         pending += operator.derived
-        pending += _called(operator, closure, pending)
+        pending += _called(operator, {*closure, *(o.key for o in pending)})
     first = operators[0]
     library_id = first.package or first.host_namespace
     return LibraryPlan(
@@ -60,13 +57,13 @@ def plan_library(operators: Sequence[Operator], *, name: str | None = None, vers
     )
 
 
-def _called(operator: Operator, closure: dict[str, Operator], pending: Iterable[Operator]) -> list[Operator]:
-    known = closure | {o.key: o for o in pending}
+def _called(operator: Operator, known: Iterable[str]) -> list[Operator]:
+    if not operator.gradient:
+        return []
     found = []
-    for domain, name, version in _STEP.findall(operator.gradient or ""):
-        if f"{domain}::{name}:{version}" in known:
-            continue
-        other = registry.get(domain, name, int(version))
-        if other.package == operator.package:
-            found.append(other)
+    for step in GradientProgram.parse(operator.gradient, where=operator.key).steps:
+        if step.key not in known:
+            other = registry.get(step.domain, step.name, step.version)
+            if other.package == operator.package:
+                found.append(other)
     return found

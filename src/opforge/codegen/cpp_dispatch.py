@@ -7,7 +7,6 @@ from pathlib import Path
 
 from opforge.codegen.units import SIGNATURE, Unit, cpp_string, cpp_type, dtype_choices, kernel_namespace, kernel_symbol
 from opforge.errors import SchemaError
-from opforge.schema.dtypes import DType
 from opforge.schema.operator import Operator
 from opforge.schema.signature import Parameter
 
@@ -79,7 +78,7 @@ def dispatch_unit(operators: Sequence[Operator]) -> Unit:
         lines.append(f"}}  // namespace {kernel_namespace(operator)}")
     wanted = "\n".join(declaration(operator) + ";" for operator in operators)
     hint = f"the source must define, as the signature in {first.declared_at} says:\n{_indent(wanted)}"
-    return Unit(name, "\n".join([*lines, ""]), hint=hint)
+    return Unit(name, "\n".join([*lines, ""]), hint=hint, places=tuple(o.declared_at for o in operators))
 
 
 def _entry(operator: Operator, unit: str, above: int) -> list[str]:
@@ -91,7 +90,6 @@ def _entry(operator: Operator, unit: str, above: int) -> list[str]:
         *(_ATTRIBUTES[a.kind][1].format(k=k) for k, a in enumerate(signature.attributes)),
         *(_argument("outputs", p, k, const=False) for k, p in enumerate(signature.outputs)),
     ]
-    types = f"<{', '.join(operator.types)}>" if operator.types else ""
     file, _, line = operator.declared_at.rpartition(":")
     lines = [f"template <{', '.join(f'class {v}' for v in operator.types)}>"] if operator.types else []
     lines += [
@@ -102,14 +100,14 @@ def _entry(operator: Operator, unit: str, above: int) -> list[str]:
     ]
     if file and line.isdigit():  # a mismatch between signature and source is shown at the declaration
         lines.append(f"#line {line} {cpp_string(file)}")
-    lines.append(f"    return ::{operator.host_name}{types}({', '.join(call)});")
+    # Type arguments are deduced from the views, so the author may name and order them at will.
+    lines.append(f"    return ::{operator.host_name}({', '.join(call)});")
     lines.append(f"#line {above + len(lines) + 2} {cpp_string(unit)}")
     return [*lines, "  });", "}"]
 
 
 def _element(parameter: Parameter, const: bool) -> str:
-    type_ = parameter.type
-    text = cpp_type(type_) if isinstance(type_, DType) else type_
+    text = cpp_type(parameter.dtype) if parameter.dtype else parameter.type
     return f"const {text}" if const else text
 
 

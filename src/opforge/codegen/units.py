@@ -25,13 +25,15 @@ class Unit:
         name: file name.
         text: C++ source.
         flags: flags besides those of the library.
-        hint: what the author should do where the compiler refuses the generated part.
+        hint: what the author should do where the compiler refuses a generated line.
+        places: ``file:line`` that generated lines are attributed to.
     """
 
     name: str
     text: str
     flags: tuple[str, ...] = ()
     hint: str | None = None
+    places: tuple[str, ...] = ()
 
 
 def cpp_type(dtype: DType) -> str:

@@ -1,0 +1,205 @@
+"""Call one kernel on NumPy arrays through ctypes. Correctness first: one thread, a few microseconds of overhead."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opforge.build import abi
+from opforge.build.library import LibraryKernel
+from opforge.errors import (
+    ArgumentError,
+    CorruptFileError,
+    DtypeError,
+    InternalError,
+    MissingOperatorError,
+    OpforgeError,
+    UnsupportedError,
+)
+from opforge.schema.attributes import KINDS, AttributeValue
+from opforge.schema.dtypes import DType
+
+__all__ = ["Array", "invoke"]
+
+Array = np.ndarray[Any, Any]
+
+_ERRORS: dict[int, type[OpforgeError]] = {
+    1: ArgumentError,
+    2: DtypeError,
+    3: UnsupportedError,
+    5: CorruptFileError,
+    6: MissingOperatorError,
+}
+
+
+def invoke(
+    kernel: LibraryKernel,
+    inputs: Sequence[Sequence[Array]],
+    outputs: Sequence[Sequence[tuple[Sequence[int] | None, DType]]],
+    attributes: Sequence[tuple[str, AttributeValue]],
+    where: str,
+) -> list[Array]:
+    """Run `kernel` and return its output arrays, flat.
+
+    Args:
+        kernel: the kernel.
+        inputs: per parameter its arrays (none = absent); any strides, native byte order.
+        outputs: per parameter the shape (None = the kernel allocates) and dtype of each array.
+        attributes: kind and value of each, in the signature's order.
+        where: the operator, for error messages.
+
+    Raises:
+        OpforgeError: what the kernel reports, as the class of its status.
+    """
+    call = _Call([dtype for group in outputs for _, dtype in group])
+    strided = bool(kernel.flags & abi.KERNEL_STRIDED)
+    in_arguments = call.arguments([[_prepare(a, strided) for a in group] for group in inputs])
+    results = [[None if shape is None else np.empty(shape, dtype.numpy) for shape, dtype in group] for group in outputs]
+    out_arguments = call.arguments(results)
+    call.outputs = out_arguments
+    context = call.context(kernel)
+    values = (abi.Attribute * max(1, len(attributes)))()
+    for slot, (kind, value) in zip(values, attributes, strict=False):
+        call.attribute(slot, kind, value)
+    run = abi.KernelFunction(kernel.run)
+    status = run(ctypes.byref(context), ctypes.byref(in_arguments), ctypes.byref(out_arguments), values)
+    if status:
+        raise _error(status, call.text, where)
+    flat: list[Array] = []
+    for index, array in enumerate(array for group in results for array in group):
+        made = call.allocated.get(index, array)
+        if made is None:
+            raise InternalError("the kernel did not allocate an output whose shape depends on data", where=where, got=index)
+        flat.append(made)
+    return flat
+
+
+class _Call:
+    """Memory and callbacks of one call; everything stays referenced until it returns."""
+
+    def __init__(self, output_dtypes: list[DType]) -> None:
+        self.kept: list[object] = []
+        self.text = ""
+        self.outputs: abi.Arguments | None = None
+        self.output_dtypes = output_dtypes
+        self.allocated: dict[int, Array] = {}
+
+    def arguments(self, groups: Sequence[Sequence[Array | None]]) -> abi.Arguments:
+        flat = [array for group in groups for array in group]
+        tensors = (abi.Tensor * max(1, len(flat)))()
+        for tensor, array in zip(tensors, flat, strict=False):
+            if array is not None:
+                self.fill(tensor, array)
+        counts = (ctypes.c_int32 * max(1, len(groups)))(*(len(group) for group in groups))
+        self.kept += [flat, tensors, counts]
+        return abi.Arguments(tensors, counts, len(flat), len(groups))
+
+    def fill(self, tensor: abi.Tensor, array: Array) -> None:
+        dtype = DType.parse(array.dtype)
+        shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
+        tensor.data = array.__array_interface__["data"][0] if array.size else None
+        tensor.device = abi.Device(abi.DEVICE_CPU, 0)
+        tensor.ndim = array.ndim
+        tensor.dtype = abi.DType(dtype.code, dtype.bits, 1)
+        tensor.shape = shape
+        if not array.flags.c_contiguous:
+            strides = (ctypes.c_int64 * max(1, array.ndim))(*(s // array.itemsize for s in array.strides))
+            tensor.strides = strides
+            self.kept.append(strides)
+        self.kept += [array, shape]
+
+    def attribute(self, slot: abi.Attribute, kind: str, value: AttributeValue) -> None:
+        slot.kind = KINDS.index(kind) + 1
+        slot.count = 1
+        if isinstance(value, tuple):
+            slot.count = len(value)
+            self._list(slot, kind, value)
+        elif isinstance(value, str):
+            slot.value.s = self._string(value)
+        elif kind == "float":
+            slot.value.f = float(value)
+        else:
+            slot.value.i = int(value)
+
+    def _list(self, slot: abi.Attribute, kind: str, value: tuple[Any, ...]) -> None:
+        array: Any
+        if kind == "strings":
+            array = (abi.String * max(1, len(value)))(*map(self._string, value))
+            slot.value.strings = array
+        elif kind == "floats":
+            array = (ctypes.c_double * max(1, len(value)))(*value)
+            slot.value.floats = array
+        else:
+            array = (ctypes.c_int64 * max(1, len(value)))(*map(int, value))
+            slot.value.ints = array
+        self.kept.append(array)
+
+    def _string(self, value: str) -> abi.String:
+        data = value.encode("utf-8")
+        self.kept.append(data)
+        return abi.String(data, len(data))
+
+    def context(self, kernel: LibraryKernel) -> abi.Context:
+        context = abi.Context(size=ctypes.sizeof(abi.Context), abi=abi.ABI)
+        context.device = abi.Device(abi.DEVICE_CPU, 0)
+        context.kernel_data = kernel.data or None
+        context.parallel_for = abi.ParallelFor(_serial)
+        context.scratch = abi.Scratch(self._scratch)
+        context.allocate_output = abi.AllocateOutput(self._allocate_output)
+        context.error = abi.Error(self._error)
+        context.log = abi.Log(_log)
+        self.kept.append(context)
+        return context
+
+    def _scratch(self, context: int, size: int, alignment: int) -> int | None:
+        try:
+            memory = np.empty(size + alignment, np.uint8)
+        except MemoryError:
+            return None
+        self.kept.append(memory)
+        address = int(memory.__array_interface__["data"][0])
+        return (address + alignment - 1) // alignment * alignment
+
+    def _allocate_output(self, context: int, index: int, shape: Any, ndim: int) -> int:  # noqa: ANN401 - a pointer
+        if self.outputs is None or not 0 <= index < len(self.output_dtypes):
+            return 1
+        try:
+            array = np.empty([shape[k] for k in range(ndim)], self.output_dtypes[index].numpy)
+        except (MemoryError, ValueError):
+            return 4
+        self.allocated[index] = array
+        self.fill(self.outputs.tensors[index], array)
+        return 0
+
+    def _error(self, context: int, code: int, text: bytes | None) -> int:
+        self.text = (text or b"").decode("utf-8", "replace")
+        return code
+
+
+def _serial(context: int, n: int, grain: int, body: int, user: int) -> int:
+    abi.Range(body)(user, 0, n)
+    return 0
+
+
+def _log(context: int, level: int, text: bytes | None) -> None:
+    if level >= 2 and text:
+        import sys
+
+        print(f"opforge: {text.decode('utf-8', 'replace')}", file=sys.stderr)
+
+
+def _prepare(array: Array, strided: bool) -> Array:
+    """Copy where the kernel cannot read the array as it is."""
+    fits = array.flags.c_contiguous or (strided and all(s >= 0 and s % array.itemsize == 0 for s in array.strides))
+    return array if fits and array.flags.aligned else np.array(array, order="C", copy=True)
+
+
+def _error(status: int, text: str, where: str) -> OpforgeError:
+    if status in _ERRORS:
+        return _ERRORS[status](text or f"the kernel failed with status {status}", where=where)
+    if status == 4:
+        return OpforgeError(text or "out of memory", where=where)
+    return OpforgeError(text or f"the kernel failed with status {status}", where=where, hint="tell the kernel's author")

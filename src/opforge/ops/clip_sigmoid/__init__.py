@@ -1,0 +1,1 @@
+"""ClipSigmoid: a sigmoid kept inside bounds."""

@@ -1,0 +1,1 @@
+"""CustomGELU: the tanh form of GELU."""

@@ -1,0 +1,1 @@
+"""Mish: x * tanh(softplus(x))."""

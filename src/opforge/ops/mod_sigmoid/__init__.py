@@ -1,0 +1,1 @@
+"""ModSigmoid: a sigmoid shifted by a threshold tensor."""

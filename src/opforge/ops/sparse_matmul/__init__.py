@@ -1,0 +1,1 @@
+"""SparseMatMul: a CSR matrix times a dense matrix."""

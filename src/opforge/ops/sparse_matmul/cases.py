@@ -1,0 +1,57 @@
+"""Cases of SparseMatMul and of the operators that its gradients call: plain data (opforge.verify.cases)."""
+
+
+def _csr(rows: int, columns: int, density: float) -> dict[str, dict[str, object]]:
+    shape = {"rows": rows, "columns": columns, "density": density}
+    return {part: {"csr": {**shape, "part": part}} for part in ("values", "indices", "indptr")}
+
+
+# Sizes around the kernel's blocks: 16 lanes, 128 columns at once, tails, and panels.
+_SIZES = [
+    ("small", 5, 7, 0.4, 3),
+    ("one column", 9, 6, 0.5, 1),
+    ("one vector", 6, 6, 0.5, 16),
+    ("tails", 13, 11, 0.3, 213),
+    ("wide", 17, 40, 0.2, 300),
+    ("panels", 6, 4500, 0.01, 275),
+    ("no rows", 0, 4, 0.5, 5),
+    ("no columns of dense", 4, 5, 0.5, 0),
+    ("empty matrix", 4, 5, 0.0, 6),
+    ("empty product", 3, 0, 0.0, 2),
+]
+
+CASES = {
+    "SparseMatMul": [
+        {"name": name, "inputs": {**_csr(m, k, density), "dense": {"shape": [k, n], "normal": 1.0}}}
+        for name, m, k, density, n in _SIZES
+    ],
+    "SparseMatMulGradDense": [
+        {
+            "name": name,
+            "inputs": {
+                **_csr(m, k, density),
+                "dense": {"shape": [m, n], "normal": 1.0},
+                "like": {"shape": [k, 2], "normal": 1.0},
+            },
+        }
+        for name, m, k, density, n in _SIZES
+    ],
+    "SparseMatMulGradValues": [
+        {
+            "name": name,
+            "inputs": {
+                **{part: spec for part, spec in _csr(m, k, density).items() if part != "values"},
+                "left": {"shape": [m, n], "normal": 1.0},
+                "right": {"shape": [k, n], "normal": 1.0},
+            },
+        }
+        for name, m, k, density, n in _SIZES
+    ],
+}
+
+TOLERANCES = {
+    "f64": (1e-13, 1e-13, "sums of at most 300 products, cancellation against values of size 1"),
+    "f32": (1e-5, 1e-5, "sums of at most 300 products, cancellation against values of size 1"),
+    "bf16": (2**-8, 1e-4, "summed in f32, rounded once to 8 bits"),
+    "f16": (2**-11, 1e-4, "summed in f32, rounded once to 11 bits"),
+}

@@ -1,0 +1,1 @@
+"""Swish: x * sigmoid(beta * x)."""
