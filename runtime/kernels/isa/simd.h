@@ -63,7 +63,8 @@ static OPFORGE_INLINE Vec<L> splat(float x) {
 template <int L>
 static OPFORGE_INLINE Vec<L> vmax(Vec<L> a, Vec<L> b) {
 #if defined(__AVX512F__)
-  if constexpr (L == 16) return (Vec<L>)_mm512_max_ps((__m512)a, (__m512)b);
+  // The masked form: the plain one trips -Wmaybe-uninitialized in GCC 12.
+  if constexpr (L == 16) return (Vec<L>)_mm512_maskz_max_ps((__mmask16)-1, (__m512)a, (__m512)b);
 #endif
 #if defined(__AVX__)
   if constexpr (L == 8) return (Vec<L>)_mm256_max_ps((__m256)a, (__m256)b);
@@ -77,7 +78,7 @@ static OPFORGE_INLINE Vec<L> vmax(Vec<L> a, Vec<L> b) {
 template <int L>
 static OPFORGE_INLINE Vec<L> vmin(Vec<L> a, Vec<L> b) {
 #if defined(__AVX512F__)
-  if constexpr (L == 16) return (Vec<L>)_mm512_min_ps((__m512)a, (__m512)b);
+  if constexpr (L == 16) return (Vec<L>)_mm512_maskz_min_ps((__mmask16)-1, (__m512)a, (__m512)b);
 #endif
 #if defined(__AVX__)
   if constexpr (L == 8) return (Vec<L>)_mm256_min_ps((__m256)a, (__m256)b);

@@ -98,19 +98,18 @@ struct IsaTable {
   const char* name;
   int32_t fused;  // 1 = the fast profile (fused multiply-add)
 
-  // -- matmul.cpp -- rows [m0, m1) and columns [n0, n1) (n0 a multiple of 16); panel:
-  // matmul_panel_floats(rows, k).
-  void (*matmul)(const MatmulArgs&, float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
+  // -- matmul.cpp -- pack_a packs rows [m0, m1) of A into a panel of matmul_panel_floats(rows, k); matmul
+  // multiplies them with columns [n0, n1) of B. n0 is a multiple of 16; n1 counts up to whole blocks of 16.
+  void (*pack_a)(const MatmulArgs&, float* panel, int64_t m0, int64_t m1);
+  void (*matmul)(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
   int64_t (*matmul_panel_floats)(int64_t rows, int64_t k);
   // B with element strides (row over k, column over n) into matmul16; blocks [block0, block1).
   void (*pack_b)(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed,
                  int64_t block0, int64_t block1);
 
-  // -- conv.cpp, first.cpp, depthwise.cpp, winograd.cpp, deconv.cpp -- rows [y0, y1) of the output of one
-  // image.
-  void (*conv_direct)(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1, int64_t block0,
-                      int64_t block1);
-  int64_t (*conv_direct_scratch)(const ConvArgs&, int64_t rows);
+  // -- conv.cpp, first.cpp, depthwise.cpp, winograd.cpp, deconv.cpp -- rows [y0, y1) of one image's output;
+  // the c16 frame around the output is not touched. conv_direct: channel blocks [block0, block1).
+  void (*conv_direct)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
   void (*conv_first)(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
   int64_t (*conv_first_scratch)(const ConvArgs&);
   void (*conv_depthwise)(const ConvArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
@@ -118,7 +117,7 @@ struct IsaTable {
   void (*winograd)(const ConvArgs&, float* scratch, int64_t image, int64_t t0, int64_t t1);
   int64_t (*winograd_batch)(int64_t channels_in, int64_t channels_out);
   int64_t (*winograd_scratch)(int64_t channels_in, int64_t channels_out);
-  // Rows [y0, y1) of the input, 2x2 stride 2.
+  // 2x2 stride 2 transposed; rows [y0, y1) of the input.
   void (*deconv2)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1);
 
   // -- image.cpp -- c16 values.
@@ -130,7 +129,7 @@ struct IsaTable {
                           int64_t y1);
   void (*to_plain)(const Image& x, float* y, int64_t image, int64_t y0, int64_t y1);
   void (*from_plain)(const float* x, const Image& y, int64_t image, int64_t y0, int64_t y1);
-  void (*activate)(const Activation&, float* data, int64_t n);
+  void (*epilogue)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
 
   // -- rows.cpp -- n rows of `width` contiguous floats; sums in 16 lanes.
   void (*softmax)(const float* x, float* y, int64_t rows, int64_t width, int32_t log);

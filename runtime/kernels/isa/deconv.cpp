@@ -1,0 +1,58 @@
+// deconv.cpp: transposed convolution with a 2x2 kernel and stride 2: each tap is a 1x1 convolution whose
+// pixels land two apart in the output.
+#include "kernels/isa/dense.h"
+#include "kernels/isa/functions.h"
+#include "kernels/isa/image_epilogue.h"
+
+namespace opforge {
+namespace OPFORGE_ISA {
+
+void deconv2(const ConvArgs& a, int64_t image, int64_t y0, int64_t y1) {
+  const Image &x = a.x, &y = a.y;
+  const int64_t whole_in = whole_blocks(x.channels), whole_out = whole_blocks(y.channels);
+  const bool half_out = half_block(y.channels);
+  DenseTile t;
+  t.block = x.plane * 16, t.row = x.row;
+  t.blocks = whole_in;
+  t.tail_half = half_block(x.channels) ? x.channels % 16 : 0;
+  t.tail = t.tail_half == 0 && x.channels % 16 != 0 ? x.channels % 16 : 16;
+  t.kernel_h = t.kernel_w = t.dilation_h = t.dilation_w = 1;
+  t.ky0 = 0, t.ky1 = 1;
+  t.weights_block = int64_t(x.channels) * 16;
+  t.out.block = y.plane * 16;
+  t.out.row = 32, t.out.half_row = 16;
+  t.out.activation = &a.activation;
+  t.out.base = y.data, t.out.residual = a.residual;
+  const float* in = x.data + image * x.batch;
+  float* out = y.data + image * y.batch;
+  for (int64_t r = y0; r < y1; ++r) {
+    for (int tap = 0; tap < 4; ++tap) {
+      const float* weights = a.weights + tap * x.channels * padded_channels(y.channels);
+      const int64_t from = (x.top + r) * x.row + x.left;
+      const int64_t to = (y.top + 2 * r + tap / 2) * y.row + y.left + tap % 2;
+      for (int64_t b = 0; b < whole_out || (b == whole_out && half_out);) {
+        const int64_t left = whole_out - b, group = left > 0 ? dense_group(left, half_out) : 0;
+        const bool half = half_out && group == left && group <= 1;
+        const int64_t limit = tile_rows(int(group), half), tiles = (x.width + limit - 1) / limit;
+        t.weights = weights + b * t.weights_block;
+        t.weights_half = weights + whole_out * t.weights_block;
+        t.out.bias = a.bias + b * 16;
+        t.whole = in + from * 16;
+        t.half = in + whole_in * t.block + from * 8;
+        t.out.whole = out + b * t.out.block + to * 16;
+        t.out.half = out + whole_out * t.out.block + to * 8;
+        for (int64_t i = 0; i < tiles; ++i) {
+          const int64_t p = x.width / tiles + (i < x.width % tiles ? 1 : 0);
+          dense_stride1.fn[group][half][p](t);
+          t.whole += p * 16, t.half += p * 8;
+          t.out.whole += p * 32, t.out.half += p * 16;
+        }
+        b += group + (half ? 1 : 0);
+      }
+    }
+  }
+  if (a.epilogue != nullptr) image_epilogue(a, image, 2 * y0, 2 * y1, 0, all_blocks(y.channels));
+}
+
+}  // namespace OPFORGE_ISA
+}  // namespace opforge

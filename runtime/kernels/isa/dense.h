@@ -1,0 +1,91 @@
+// dense.h: the register tile of dense convolutions: P neighbouring output pixels by a group of channel
+// blocks.
+#pragma once
+
+#include "kernels/isa/tile.h"
+
+namespace opforge {
+namespace OPFORGE_ISA {
+
+constexpr int kMaxGroup = kWidth == 16 ? 4 : 1;  // most whole output blocks of one tile
+constexpr int kMaxPixels = 14;
+
+struct DenseTile {
+  const float *whole, *half;  // input of the first pixel's first tap, in whole blocks and in the half block
+  int64_t block, row;         // floats between whole input blocks; pixels per input row
+  int64_t blocks, tail,
+      tail_half;  // whole input blocks, channels in the last of them, channels in the half block
+  int32_t kernel_h, kernel_w, dilation_h, dilation_w;
+  int32_t ky0, ky1;                     // taps whose row is not padding
+  const float *weights, *weights_half;  // of the group's first whole block; of the half block
+  int64_t weights_block;
+  TileOutput out;
+};
+using DenseFn = void (*)(const DenseTile&);
+
+// [whole output blocks][half output block][pixels]
+struct DenseTable {
+  DenseFn fn[kMaxGroup + 1][2][kMaxPixels + 1] = {};
+};
+extern const DenseTable dense_stride1, dense_stride2;
+
+// PS: pixels from one output pixel's input to the next one's; 0 = any, for tiles of one pixel.
+template <int P, int NF, bool HF, int PS>
+static void dense_tile(const DenseTile& t) {
+  Tile<P, NF, HF> tile;
+  tile.begin(t.out.bias);
+  const int64_t taps = int64_t(t.kernel_h) * t.kernel_w, skipped = int64_t(t.ky0) * t.kernel_w;
+  int64_t k = 0;  // weights before this input block
+  for (int64_t b = 0; b < t.blocks; ++b) {
+    const int64_t n = b == t.blocks - 1 ? t.tail : 16;
+    int64_t at = k + n * skipped;
+    for (int y = t.ky0; y < t.ky1; ++y) {
+      const float* x = t.whole + b * t.block + y * t.dilation_h * t.row * 16;
+      for (int i = 0; i < t.kernel_w; ++i, at += n, x += t.dilation_w * 16)
+        tile.template steps<16 * PS, 1>(x, t.weights + at * 16, t.weights_block, t.weights_half + at * 8, n);
+    }
+    k += n * taps;
+  }
+  if (const int64_t n = t.tail_half; n > 0) {
+    int64_t at = k + n * skipped;
+    for (int y = t.ky0; y < t.ky1; ++y) {
+      const float* x = t.half + y * t.dilation_h * t.row * 8;
+      for (int i = 0; i < t.kernel_w; ++i, at += n, x += t.dilation_w * 8)
+        tile.template steps<8 * PS, 1>(x, t.weights + at * 16, t.weights_block, t.weights_half + at * 8, n);
+    }
+  }
+  tile.finish(t.out);
+}
+
+template <int PS>
+struct DenseFill {
+  DenseTable table;
+  template <int NF, bool HF, int P>
+  constexpr void fill() {
+    if constexpr (P <= tile_rows(NF, HF)) table.fn[NF][HF][P] = dense_tile<P, NF, HF, PS>;
+    if constexpr (P > 1) fill<NF, HF, P - 1>();
+  }
+  constexpr DenseFill() : table() {
+    fill<0, true, kMaxPixels>();
+    fill<1, false, kMaxPixels>();
+    fill<1, true, kMaxPixels>();
+    if constexpr (kMaxGroup >= 2) fill<2, false, kMaxPixels>();
+    if constexpr (kMaxGroup >= 3) fill<3, false, kMaxPixels>();
+    if constexpr (kMaxGroup >= 4) fill<4, false, kMaxPixels>();
+  }
+};
+
+// Whole blocks of the next tile when `left` remain: three or four need the fewest loads per multiply-add. A
+// half block at the end shares its tile with the last whole one.
+static OPFORGE_INLINE int64_t dense_group(int64_t left, bool half) {
+  if (half) {
+    if (left == 1) return 1;
+    --left;
+  }
+  if (kMaxGroup <= 2) return least(left, kMaxGroup);
+  if (left <= 4) return left;
+  return left % 3 == 0 || left == 5 ? 3 : 4;
+}
+
+}  // namespace OPFORGE_ISA
+}  // namespace opforge

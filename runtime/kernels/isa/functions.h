@@ -1,0 +1,47 @@
+// functions.h: the functions behind IsaTable, as each instruction set has them. Same order as the table.
+#pragma once
+
+#include "kernels/isa/table.h"
+
+#ifndef OPFORGE_ISA
+#define OPFORGE_ISA baseline
+#endif
+
+namespace opforge {
+namespace OPFORGE_ISA {
+
+void pack_a(const MatmulArgs&, float* panel, int64_t m0, int64_t m1);
+void matmul(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
+int64_t matmul_panel_floats(int64_t rows, int64_t k);
+void pack_b(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed, int64_t block0,
+            int64_t block1);
+void conv_direct(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
+void conv_first(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
+int64_t conv_first_scratch(const ConvArgs&);
+void conv_depthwise(const ConvArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
+void winograd(const ConvArgs&, float* scratch, int64_t image, int64_t t0, int64_t t1);
+int64_t winograd_batch(int64_t channels_in, int64_t channels_out);
+int64_t winograd_scratch(int64_t channels_in, int64_t channels_out);
+void deconv2(const ConvArgs&, int64_t image, int64_t y0, int64_t y1);
+void pool(const PoolArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
+void global_average(const Image& x, const Image& y, int64_t image, int64_t block);
+void resize_nearest(const Image& x, const Image& y, int64_t scale_h, int64_t scale_w, int64_t image,
+                    int64_t block, int64_t y0, int64_t y1);
+void concat_channels(const Image& x, const Image& y, int64_t channel0, int64_t image, int64_t y0, int64_t y1);
+void to_plain(const Image& x, float* y, int64_t image, int64_t y0, int64_t y1);
+void from_plain(const float* x, const Image& y, int64_t image, int64_t y0, int64_t y1);
+void epilogue(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
+void softmax(const float* x, float* y, int64_t rows, int64_t width, int32_t log);
+void layer_norm(const float* x, const float* scale, const float* bias, float* y, float* mean, float* inv_std,
+                int64_t rows, int64_t width, float epsilon);
+void rms_norm(const float* x, const float* scale, float* y, int64_t rows, int64_t width, float epsilon);
+void reduce_rows(Reduction, const float* x, float* y, int64_t rows, int64_t width);
+void reduce_middle(Reduction, const float* x, float* y, int64_t width, int64_t inner, int64_t begin,
+                   int64_t end);
+void scale_shift(const float* x, float* y, int64_t n, float scale, float shift);
+void attention(const AttentionArgs&, float* scratch, int64_t row0, int64_t row1);
+int64_t attention_rows();
+int64_t attention_scratch(int64_t keys, int64_t depth, int64_t depth_v);
+
+}  // namespace OPFORGE_ISA
+}  // namespace opforge

@@ -1,0 +1,45 @@
+// table.cpp: the table of one instruction set.
+#include "kernels/isa/functions.h"
+#include "kernels/isa/simd.h"
+
+#define OPFORGE_TEXT_(x) #x
+#define OPFORGE_TEXT(x) OPFORGE_TEXT_(x)
+
+namespace opforge {
+namespace OPFORGE_ISA {
+
+const IsaTable table = {
+    OPFORGE_TEXT(OPFORGE_ISA),
+    kFused ? 1 : 0,
+    pack_a,
+    matmul,
+    matmul_panel_floats,
+    pack_b,
+    conv_direct,
+    conv_first,
+    conv_first_scratch,
+    conv_depthwise,
+    winograd,
+    winograd_batch,
+    winograd_scratch,
+    deconv2,
+    pool,
+    global_average,
+    resize_nearest,
+    concat_channels,
+    to_plain,
+    from_plain,
+    epilogue,
+    softmax,
+    layer_norm,
+    rms_norm,
+    reduce_rows,
+    reduce_middle,
+    scale_shift,
+    attention,
+    attention_rows,
+    attention_scratch,
+};
+
+}  // namespace OPFORGE_ISA
+}  // namespace opforge
