@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import re
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from opforge.errors import OpforgeError, SchemaError
+from opforge.expr import functions
 from opforge.expr.formulas import Formula, FormulaAttribute, FormulaOutput, SourceLocation
 from opforge.expr.nodes import Node, attribute, constant, input_, op, postorder
 from opforge.expr.operators import make_operator
 from opforge.expr.trace import Expr, is_number
-from opforge.schema import DType, Operator, floating, register
+from opforge.schema import DType, Operator, floating, nearest, register
 
 __all__ = ["formula", "trace_formula"]
 
@@ -77,6 +79,8 @@ def formula(
 
 def trace_formula(function: Callable[..., Any], name: str, outputs: Sequence[str] | None = None) -> Formula:
     """The formula of a Python function, called once with traced inputs."""
+    if name.count("::") != 1:
+        raise SchemaError("an operator's name has a domain", where=name, expected="domain::Name", got=repr(name))
     code = getattr(function, "__code__", None)
     source = SourceLocation(code.co_filename, code.co_firstlineno) if code else None
     where = f"{name} ({source})" if source else name
@@ -88,8 +92,9 @@ def trace_formula(function: Callable[..., Any], name: str, outputs: Sequence[str
         scalars[a.name] = Expr(op("ne", scalar, constant(0.0)) if a.kind == "bool" else scalar)
     try:
         result = function(*tensors, **scalars)
-    except OpforgeError:
-        raise
+    except OpforgeError as error:
+        place = f"{name} ({error.where})" if error.where else name
+        raise type(error)(error.what, where=place, expected=error.expected, got=error.got, hint=error.hint) from error
     except Exception as error:
         raise _cannot_trace(error, name) from error
     nodes = _results(result, where)
@@ -209,6 +214,22 @@ def _cannot_trace(error: Exception, name: str) -> SchemaError:
         f"the formula cannot be traced: {type(error).__name__}: {error}",
         where=f"{name} ({frame.filename}:{frame.lineno})" if frame else name,
         got=line or None,
-        hint="compute with the functions of opforge only: of.exp, of.tanh, of.where, ...; those of math, torch and "
-        "other libraries do not take a formula's tensors",
+        hint=_hint(error),
+    )
+
+
+def _hint(error: Exception) -> str:
+    """What to do about an exception of the author's function."""
+    called = re.match(r"(\w+)\(\) (takes|missing|got)", str(error))
+    if called and called[1] in functions.OPERATIONS:
+        function = getattr(functions, called[1])
+        parameters = ", ".join(inspect.signature(function).parameters)
+        return f"call of.{called[1]}({parameters})"
+    if isinstance(error, AttributeError) and error.obj is not None and getattr(error.obj, "__name__", "") == "opforge":
+        close = nearest(error.name, functions.OPERATIONS)
+        if close:
+            return f"did you mean of.{close}?"
+    return (
+        "compute with the functions of opforge only: of.exp, of.tanh, of.where, ...; those of math, torch and "
+        "other libraries do not take a formula's tensors"
     )

@@ -170,9 +170,17 @@ class Formula:
         )
 
     def reference(self, *arrays: Any, **attributes: float) -> Any:  # noqa: ANN401 - an array or a tuple of them
-        """The outputs in float64 with NumPy, of the expressions as the author wrote them."""
+        """The outputs in float64 with NumPy, of the expressions as the author wrote them.
+
+        Where those overflow on the way (log(1 + exp(1000)) gives infinity), the stable form's value stands.
+        """
         values = [attributes.get(a.name, a.default) for a in self.attributes]
-        given = [float(np.float32(v)) for v in values if v is not None]
+        # A float attribute is a float32 value on every host.
+        given = [
+            float(np.float32(v)) if a.kind == "float" else float(v)
+            for a, v in zip(self.attributes, values, strict=True)
+            if v is not None
+        ]
         if len(given) != len(values) or len(arrays) != len(self.inputs) or len(attributes) > len(values):
             raise ArgumentError(
                 "a reference takes every input and attribute",
@@ -180,7 +188,11 @@ class Formula:
                 expected=f"{', '.join(self.inputs)}; {', '.join(a.name for a in self.attributes) or 'no attributes'}",
                 got=f"{len(arrays)} inputs; {', '.join(attributes) or 'no attributes'}",
             )
-        results = reference.evaluate([(o.node, o.sum_to) for o in self.outputs], arrays, given)
+        written = reference.evaluate([(o.node, o.sum_to) for o in self.outputs], arrays, given)
+        stable = reference.evaluate(
+            [(n, o.sum_to) for n, o in zip(self.simplified, self.outputs, strict=True)], arrays, given
+        )
+        results = [reference.finite_of(w, s) for w, s in zip(written, stable, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
 
 

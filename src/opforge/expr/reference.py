@@ -10,7 +10,7 @@ import numpy as np
 from opforge.expr import semantics
 from opforge.expr.nodes import Node, ValueType, postorder
 
-__all__ = ["evaluate", "evaluate_exactly", "sum_to_shape"]
+__all__ = ["evaluate", "evaluate_exactly", "finite_of", "sum_to_shape"]
 
 Array = Any  # np.ndarray of any dtype
 
@@ -52,6 +52,13 @@ def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
     lead = array.ndim - len(shape)
     axes = tuple(range(lead)) + tuple(lead + k for k, n in enumerate(shape) if n == 1 and array.shape[lead + k] != 1)
     return array.sum(axis=axes).reshape(shape)
+
+
+def finite_of(written: Array, stable: Array) -> Array:
+    """The first array, with elements of the second where only those are finite."""
+    if written.dtype.kind != "f":
+        return written
+    return np.where(~np.isfinite(written) & np.isfinite(stable), stable, written)
 
 
 def _as(value: Array, type_: ValueType) -> Array:

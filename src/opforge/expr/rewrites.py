@@ -12,7 +12,7 @@ import numpy as np
 
 from opforge.expr.patterns import Binding, Rewrite
 
-__all__ = ["EXPANSIONS", "REWRITES"]
+__all__ = ["EXACT", "EXPANSIONS", "PRODUCTS", "REWRITES", "STABLE"]
 
 
 def _power_of_two(value: float) -> bool:
@@ -49,8 +49,7 @@ def _uniform(b: Binding) -> bool:
     return all(b[letter].op in ("constant", "attribute") for letter in "lh")
 
 
-REWRITES = [
-    # Exact identities.
+EXACT = [
     Rewrite("x * 1", "x"),
     Rewrite("x / 1", "x"),
     Rewrite("x - 0", "x"),
@@ -79,6 +78,10 @@ REWRITES = [
     Rewrite("max(min(x, k), c)", "clip(x, c, k)", _ordered),
     Rewrite("logical_not(logical_not(x))", "x"),
     Rewrite("select(logical_not(p), x, y)", "select(p, y, x)"),
+]
+"""Identities of IEEE arithmetic."""
+
+PRODUCTS = [
     # Constants of products meet: one rounding less.
     Rewrite("c * (k * x)", "(c * k) * x", _moderate_pair),
     Rewrite("(c * x) * (k * y)", "(c * k) * (x * y)", _moderate_pair),
@@ -87,6 +90,10 @@ REWRITES = [
     Rewrite("x / (c * y)", "(1 / c) * (x / y)", _scale),
     Rewrite("x / c", "(1 / c) * x", _inverse),
     Rewrite("square(c * x)", "(c * c) * square(x)", _scale),
+]
+"""Constants are brought together: the result has as many roundings or fewer."""
+
+STABLE = [
     # Powers. pow(x, 0.5) gives sqrt, which differs at -0 and -inf only.
     Rewrite("x ** 1", "x"),
     Rewrite("x ** 0", "1"),
@@ -123,6 +130,9 @@ REWRITES = [
     Rewrite("y + y * erf(x)", "y * erfc(-x)"),
     Rewrite("y - y * erf(x)", "y * erfc(x)"),
 ]
+"""Forms that keep digits, and shorter ones."""
+
+REWRITES = [*EXACT, *PRODUCTS, *STABLE]
 """Applied to what the author wrote, before differentiation."""
 
 EXPANSIONS = [

@@ -59,8 +59,8 @@ class SymbolicAttribute:
         self.kind = kind
 
 
-class Named(Mapping[str, Any]):
-    """Values by parameter name, as items and as attributes."""
+class Named:
+    """Values by parameter name, as items and as attributes; no methods, so that every name is free."""
 
     def __init__(self, what: str, values: Mapping[str, Any]) -> None:
         """Hold the values; ``what`` names them in messages."""
@@ -81,8 +81,8 @@ class Named(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
-    def __len__(self) -> int:
-        return len(self._values)
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
 
 
 def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -200,7 +200,9 @@ def _not_elementwise(what: str) -> SchemaError:
 def caller() -> str:
     """``file:line`` of the code outside this package that is being traced."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("opforge.expr", "numpy")):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        ("opforge.expr", "opforge.schema", "numpy")
+    ):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
