@@ -1,0 +1,175 @@
+"""The build cache: content decides, not time stamps; concurrent, killed and read-only builds."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from opforge.build.builder import build_library
+from opforge.build.cache import cache_dir
+from opforge.build.library import load_library
+from opforge.build.plan import plan_library
+from tests.unit.build.conftest import write_scale
+
+pytestmark = pytest.mark.compiler
+
+CHILD = """
+import sys, opforge as of, numpy as np
+from opforge.build import library_for
+operator = of.load(sys.argv[1])[0]
+library = library_for([operator])
+print(library.path, operator(np.ones(3, np.float32)).tolist())
+"""
+
+
+def build(operator):
+    return build_library(plan_library([operator]))
+
+
+def run_child(folder, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder)], env={**os.environ, **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def age(path):
+    """Make a file look old: an edit within the compiler's run is not recorded."""
+    os.utime(path, (1e9, 1e9))
+
+
+def test_same_content_is_built_once(scale):
+    operator = scale("Once")
+    first = build(operator)
+    stamp = first.stat().st_mtime_ns
+    assert build(operator) == first
+    assert first.stat().st_mtime_ns == stamp
+    assert first.is_relative_to(cache_dir())
+
+
+def test_edited_header_rebuilds_whatever_its_time_stamp(scale):
+    operator = scale("Header")
+    header = operator.sources[0].with_name("factor.h")
+    age(header)
+    first = build(operator)
+    header.write_text("constexpr float kFactor = 3.0f;\n")
+    age(header)
+    second = build(operator)
+    assert second != first
+    assert load_library(second).content_hash != load_library(first).content_hash
+    header.write_text("constexpr float kFactor = 1.0f;\n")
+    age(header)
+    assert build(operator) == first  # the old content is still there
+
+
+def test_edit_is_seen_by_the_next_process(tmp_path):
+    folder = write_scale(tmp_path / "package", "NextProcess")
+    out, err = run_child(folder).communicate()
+    assert out.split(maxsplit=1)[1].strip() == "[2.0, 2.0, 2.0]", err
+    (folder / "factor.h").write_text("constexpr float kFactor = 5.0f;\n")
+    out, err = run_child(folder).communicate()
+    assert out.split(maxsplit=1)[1].strip() == "[10.0, 10.0, 10.0]", err
+
+
+def test_profile_is_part_of_the_key(scale):
+    plan = plan_library([scale("Flags")])
+    fast, strict = build_library(plan, profile="fast"), build_library(plan, profile="strict")
+    assert fast.parent != strict.parent
+    assert "; strict; " in load_library(strict).build
+
+
+def test_content_hash_does_not_depend_on_the_folder(tmp_path):
+    texts = []
+    for place in ("here", "there"):
+        folder = write_scale(tmp_path / place / "package", "Moved")
+        out, err = run_child(folder).communicate()
+        assert out, err
+        texts.append(load_library(out.split()[0]).content_hash)
+    assert texts[0] == texts[1]
+
+
+def test_eight_processes_make_one_result(tmp_path):
+    folder = write_scale(tmp_path / "package", "Concurrent")
+    children = [run_child(folder) for _ in range(8)]
+    outputs = [child.communicate(timeout=120) for child in children]
+    assert all(child.returncode == 0 for child in children), outputs
+    assert len({out for out, _ in outputs}) == 1
+    built = list(cache_dir().rglob("*.so"))
+    assert len(built) == 1
+    assert not list(cache_dir().rglob("tmp-*"))
+
+
+def test_killed_build_leaves_no_lock(tmp_path):
+    slow = tmp_path / "slow"
+    slow.write_text('#!/bin/sh\ncase "$*" in *-dM*) ;; *) sleep 30 ;; esac\nexec g++ "$@"\n')
+    slow.chmod(0o755)
+    folder = write_scale(tmp_path / "package", "Killed")
+    child = run_child(folder, CXX=str(slow))
+    deadline = time.monotonic() + 30
+    while not list(cache_dir().rglob("tmp-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    work = list(cache_dir().rglob("tmp-*"))
+    assert work, "the build did not start"
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    # The same build (the same compiler, by its path), now fast, gets the lock at once.
+    slow.write_text('#!/bin/sh\nexec g++ "$@"\n')
+    start = time.monotonic()
+    out, err = run_child(folder, CXX=str(slow)).communicate(timeout=60)
+    assert "[2.0, 2.0, 2.0]" in out, err
+    assert time.monotonic() - start < 20
+    assert not any(w.exists() for w in work)
+
+
+def test_waiting_is_announced(tmp_path, scale, monkeypatch, capfd):
+    import fcntl
+
+    from opforge.build import cache as module
+
+    monkeypatch.setattr(module, "_MESSAGE_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_WAIT_SECONDS", 0.3)
+    opened = module.open_cache()
+    with opened.lock("name", "key"):
+        other = os.open(opened._folder("name", "key") / "lock", os.O_RDWR)
+        with pytest.raises(module.BuildError, match="waited .* for another build"):
+            module._acquire(other, "name")
+        os.close(other)
+    assert f"process {os.getpid()} is building name, waiting for it" in capfd.readouterr().err
+    with open(opened._folder("name", "key") / "lock") as handle:  # noqa: PTH123 - the lock is free again
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_unwritable_cache_warns_and_still_works(scale, monkeypatch):
+    operator = scale("Unwritable")
+    monkeypatch.setenv("OPFORGE_CACHE", "/proc/opforge-cannot-be-here")
+    with pytest.warns(RuntimeWarning, match=r"build cache /proc/opforge.* cannot be written .*set OPFORGE_CACHE"):
+        path = build(operator)
+    assert path.is_file()
+    assert not str(path).startswith("/proc")
+    np.testing.assert_array_equal(operator(np.ones(2, np.float32)), [2, 2])
+
+
+def test_read_only_cache_is_read(scale, monkeypatch):
+    from opforge.build import cache as module
+
+    operator = scale("ReadOnly")
+    first = build(operator)
+    module._caches.clear()
+    monkeypatch.setattr(module, "_unwritable", lambda root: "Read-only file system")
+    with pytest.warns(RuntimeWarning, match="Read-only file system"):
+        assert build(operator) == first
+    module._caches.clear()
+
+
+def test_damaged_record_is_built_again(scale):
+    operator = scale("Damaged")
+    first = build(operator)
+    first.with_suffix(".json").write_text("{")
+    assert build(operator).is_file()
+    first.unlink()
+    first.with_suffix(".json").write_text('{"files": {}}')
+    assert build(operator).is_file()
