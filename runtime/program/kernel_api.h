@@ -30,6 +30,9 @@ struct Layout {
   uint8_t top = 0, left = 0, bottom = 0, right = 0;
 };
 
+// How a constant is packed (docs/design/runtime.md); a kernel that reads packed weights checks it.
+enum class Packing : uint8_t { kNone = 0, kMatmul16, kConv16, kDepthwise16, kFirst16, kWinograd16, kDeconv16 };
+
 struct Shape {
   int32_t rank = 0;
   int64_t dims[kMaxRank] = {};
@@ -48,6 +51,7 @@ struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kUndefined;
   Layout layout;
+  Packing packing = Packing::kNone;
   Shape shape;
   bool present() const { return dtype != DType::kUndefined; }
   template <class T> T* as() const { return static_cast<T*>(data); }
