@@ -203,11 +203,14 @@ def _linear(dim: Expression) -> tuple[int, str | None, int] | None:
         if left[1] is not None and right[1] is not None:
             return None
         factor, other = (right[2], left) if right[1] is None else (left[2], right)
-        return other[0] * factor, other[1], other[2] * factor
-    if left[1] is not None and right[1] is not None and left[1] != right[1]:
-        return None
-    sign = 1 if dim.op == "+" else -1
-    return left[0] + sign * right[0], left[1] or right[1], left[2] + sign * right[2]
+        result = other[0] * factor, other[1], other[2] * factor
+    else:
+        if left[1] is not None and right[1] is not None and left[1] != right[1]:
+            return None
+        sign = 1 if dim.op == "+" else -1
+        result = left[0] + sign * right[0], left[1] or right[1], left[2] + sign * right[2]
+    fits = all(-MAX_DIMENSION - 1 <= number <= MAX_DIMENSION for number in (result[0], result[2]))
+    return result if fits else None
 
 
 def evaluate(dim: Expression, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - int, symbolic int or None

@@ -79,7 +79,11 @@ def route(operator: Operator, tensors: Iterable[object]) -> tuple[str, ModuleTyp
         kinds = ", ".join(dict.fromkeys(f"{type(v).__module__}.{type(v).__qualname__}" for v in values))
         raise CandidateError(
             f"no framework here takes arguments of type {kinds}",
-            [Candidate(name, f"takes values of package {name}") for name in HOSTS if name not in ("builtins", "opforge")],
+            [
+                Candidate(name, f"takes values of package {name}")
+                for name in HOSTS
+                if name not in ("builtins", "opforge")
+            ],
             where=operator.qualified_name,
             hint="pass torch, TensorFlow or JAX tensors, NumPy arrays or numbers",
         )

@@ -115,9 +115,9 @@ def bind(
             solver.origin[attribute.name] = f"attribute {attribute.name}"
     solver.bind_inputs(tensors)
     for parameter in signature.outputs:
-        present = all(name in solver.known for dim in parameter.dims for name in names(dim)) and (
-            not parameter.is_generic or parameter.type in binding.types or not parameter.optional
-        )
+        present = all(name in solver.known for dim in parameter.dims for name in names(dim))
+        if parameter.is_generic and parameter.optional:
+            present = present and any(tensor.parameter.type == parameter.type for tensor in tensors)
         count = 0 if not present else counts[-1] if parameter.variadic else 1
         binding.output_counts.append(count)
         if count:
@@ -399,7 +399,7 @@ def _import(dim: DimValue) -> DimValue:
     if isinstance(dim, str):
         return parse_symbolic(dim)
     if isinstance(dim, numbers.Integral):
-        return int(dim)
+        return int(dim) if dim >= 0 else None  # hosts and ONNX write -1 for an unknown size
     return dim
 
 

@@ -108,13 +108,13 @@ class Cursor:
         if self.kind != "end":
             self.fail("the end")
 
-    def integer(self) -> int:
-        """Read digits as a 64-bit integer; the token ahead must be of kind int."""
-        value = int(self.token) if len(self.token) < 40 else 2**63
-        if value >= 2**63:
+    def integer(self, *, negative: bool = False) -> int:
+        """Read digits as a 64-bit integer; ``negative`` when a minus stands before them."""
+        value = int(self.token) if len(self.token) < 40 else 2**64
+        if value >= 2**63 + negative:
             self.fail("an integer of 64 bits")
         self.advance()
-        return value
+        return -value if negative else value
 
     def literal(self) -> Literal:
         """Read an int, float, string, bool, or a list of these."""
@@ -132,8 +132,7 @@ class Cursor:
     def _scalar(self, expected: str) -> int | float | str | bool:
         negative = self.accept("-")
         if self.kind == "int":
-            value = self.integer()
-            return -value if negative else value
+            return self.integer(negative=negative)
         if self.kind == "float":
             number = float(self.token)
             self.advance()

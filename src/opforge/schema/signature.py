@@ -161,7 +161,7 @@ class Signature:
             shapes: one entry per input tensor, flat: the tensors of the variadic input stand at the end. A shape is
                 a sequence of dimensions, None (rank unknown), or ``ABSENT`` (an optional input that is not there;
                 those at the end may be left out). A dimension is an int, a symbolic int (torch SymInt), a name or
-                expression as text ("N", "2*N + 1"), or None (unknown).
+                expression as text ("N", "2*N + 1"), or None or a negative int (unknown).
             dtypes: one entry per input tensor; None = unknown or absent.
             attributes: as the caller gave them.
             where: the operator, for error messages.
