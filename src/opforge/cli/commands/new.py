@@ -14,7 +14,7 @@ import opforge
 from opforge.cli._output import emit, json_option
 from opforge.cli._templates import FORMULA, KERNEL, PACKAGE, render
 from opforge.errors import ArgumentError
-from opforge.schema import host_name
+from opforge.schema import snake_case
 
 __all__ = ["command"]
 
@@ -29,7 +29,7 @@ __all__ = ["command"]
 def command(name: str, domain: str, kernel: bool, package: bool, path: Path | None, as_json: bool) -> None:
     """Write the operator NAME (CamelCase) in a new folder, ready for check, build and export."""
     _validate(name, domain)
-    function = host_name(name)
+    function = snake_case(name)
     folder = path or Path(function)
     values = {
         "name": name,
@@ -58,7 +58,7 @@ def command(name: str, domain: str, kernel: bool, package: bool, path: Path | No
 
 
 def _validate(name: str, domain: str) -> None:
-    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name) or keyword.iskeyword(host_name(name)):
+    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name) or keyword.iskeyword(snake_case(name)):
         raise ArgumentError(
             "this is no operator name", where="new", expected="CamelCase letters and digits, such as CustomGELU", got=repr(name)
         )
