@@ -399,7 +399,8 @@ def _import(dim: DimValue) -> DimValue:
     if isinstance(dim, str):
         return parse_symbolic(dim)
     if isinstance(dim, numbers.Integral):
-        return int(dim) if dim >= 0 else None  # hosts and ONNX write -1 for an unknown size
+        size = int(dim)
+        return size if size >= 0 else None  # hosts and ONNX write -1 for an unknown size
     return dim
 
 

@@ -216,7 +216,7 @@ class Operator:
 
     @property
     def gradient_operator(self) -> Operator | None:
-        """The generated operator ``<Name>Grad`` of a formula, or None; a kernel operator's gradient is a program only."""
+        """The generated ``<Name>Grad`` of a formula, or None; a kernel operator's gradient is only a program."""
         derived = self.derived
         return derived[0] if derived else None
 
