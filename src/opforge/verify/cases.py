@@ -1,106 +1,179 @@
-"""Cases of an operator: the plain data of its ``cases.py``, and the arrays made from them.
+"""Cases of an operator: plain data in its `cases.py`, turned into arrays here.
 
-``CASES`` is a list of dicts with ``name``, ``inputs`` and, where they differ from the defaults, ``attributes``.
-Each input is one of
+An input is described by one of::
 
-    {"shape": [3, 5], "low": -2.0, "high": 2.0}     drawn evenly
-    {"shape": [3, 5], "normal": 1.5}                 drawn from a normal distribution of this deviation
-    {"values": [0.0, -0.0, "nan", "-inf"]}           as listed
-    {"csr": {"rows": 4, "columns": 6, "density": 0.3, "part": "values"}}    part of one random CSR matrix
+    {"shape": [3, 4], "low": -6.0, "high": 6.0}      uniform (integers where the parameter is an integer)
+    {"shape": [3, 4], "normal": 2.0}                 normal with this standard deviation (1 when left out)
+    {"values": [1.0, "nan", "-inf"]}                 these values ("nan", "inf", "-inf" as text)
+    {"csr": {"rows": 4, "columns": 5, "density": 0.3, "part": "values" | "indices" | "indptr"}}
 
-``TOLERANCES`` gives by dtype (rtol, atol, reason): what the result may differ from the float64 reference.
+The parts of one CSR matrix agree; its rows may be empty, its columns are unsorted and may repeat.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from importlib import util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from opforge.errors import SchemaError
-from opforge.schema import DType, Operator
+from opforge.schema import DType, Operator, Parameter
 
-__all__ = ["Case", "Tolerance", "cases_of", "tolerances_of"]
+__all__ = ["Case", "Tolerance", "arrays", "cases_of", "tolerance"]
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a result may differ from the reference: absolute plus relative, and why that much."""
+    """Allowed |error| <= atol + rtol*|expected|, and why."""
 
     rtol: float
     atol: float
     reason: str
 
 
+_DEFAULTS = {
+    "f64": Tolerance(1e-12, 1e-14, "default: libm functions of 1 ULP, a few roundings"),
+    "f32": Tolerance(4e-6, 1e-7, "default: functions of at most 4 ULP and a few roundings"),
+    "bf16": Tolerance(2**-7, 1e-6, "default: one rounding to 8 bits of significand, inputs rounded as well"),
+    "f16": Tolerance(2**-10, 2**-23, "default: one rounding to 11 bits of significand; denormals below 6e-5"),
+}
+
+
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs: specifications by parameter name, and attributes."""
+    """One set of inputs and attributes."""
 
     name: str
     inputs: Mapping[str, Mapping[str, Any]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    def arrays(self, operator: Operator, types: Mapping[str, DType], seed: int = 0) -> list[Array]:
-        """Make the inputs in the order of the signature; the same seed gives the same values for every dtype."""
-        made = []
-        for parameter in operator.signature.inputs:
-            dtype = types[parameter.type] if parameter.is_generic else parameter.dtype
-            if parameter.name not in self.inputs or dtype is None:
-                raise SchemaError("the case has no such input", where=f"{operator.key}, case {self.name}", expected=parameter.name)
-            made.append(_draw(self.inputs[parameter.name], parameter.name, seed).astype(dtype.numpy))
-        return made
+    @property
+    def finite(self) -> bool:
+        """Whether every given value is finite."""
+        return all(bool(np.isfinite(_numbers(spec["values"])).all()) for spec in self.inputs.values() if "values" in spec)
 
 
 def cases_of(operator: Operator) -> list[Case]:
-    """Return the cases of the operator's ``cases.py``; gradient and helper operators have their own names there."""
-    listed = _module(operator, "CASES", [])
-    if isinstance(listed, dict):
-        listed = listed.get(operator.name, [])
-    return [Case(row["name"], row["inputs"], row.get("attributes", {})) for row in listed]
+    """Return the cases of an operator: those of the `cases.py` beside its declaration, else drawn from its schema.
+
+    Raises:
+        SchemaError: a kernel operator without cases, since only its author knows which values it takes.
+    """
+    module = _module(operator)
+    rows: Any = getattr(module, "CASES", None)
+    if isinstance(rows, Mapping):
+        rows = rows.get(operator.name)
+    if rows is None:
+        if operator.formula is None:
+            raise SchemaError(
+                "the operator has no cases",
+                where=operator.qualified_name,
+                expected=f"a list CASES in cases.py beside {operator.declared_at.rpartition(':')[0] or 'its declaration'}",
+                hint="opforge new --kernel writes an example",
+            )
+        return _drawn(operator)
+    return [_case(operator, row) for row in rows]
 
 
-def tolerances_of(operator: Operator) -> dict[str, Tolerance]:
-    """Return the tolerance by dtype name."""
-    return {name: Tolerance(*row) for name, row in _module(operator, "TOLERANCES", {}).items()}
+def _case(operator: Operator, row: Mapping[str, Any]) -> Case:
+    known = {p.name for p in operator.signature.inputs}
+    strange = set(row["inputs"]) - known
+    if strange:
+        raise SchemaError(
+            "a case names inputs that are not there", where=f"{operator.qualified_name}, case {row.get('name')}", expected=sorted(known), got=sorted(strange)
+        )
+    return Case(row["name"], row["inputs"], row.get("attributes", {}))
 
 
-def _module(operator: Operator, name: str, default: Any) -> Any:  # noqa: ANN401 - data of an author's module
-    package = operator.module.rpartition(".")[0]
-    try:
-        module = import_module(f"{package}.cases")
-    except ModuleNotFoundError:
-        return default
-    return getattr(module, name, default)
+def _drawn(operator: Operator) -> list[Case]:
+    """Shapes that broadcast in every way, for a formula without cases."""
+    names = [p.name for p in operator.signature.inputs]
+    shapes = {
+        "vector": [[257]] * len(names),
+        "broadcast": [[7, 33] if i % 2 == 0 else [33] for i in range(len(names))],
+        "scalar": [[] for _ in names],
+        "empty": [[3, 0]] * len(names),
+    }
+    return [
+        Case(title, {name: {"shape": shape, "normal": 2.0} for name, shape in zip(names, row, strict=True)}) for title, row in shapes.items()
+    ]
 
 
-def _draw(spec: Mapping[str, Any], name: str, seed: int) -> Array:
-    if "values" in spec:
-        values = np.array([float(v) for v in np.ravel(np.array(spec["values"], object))])
-        return values.reshape(np.array(spec["values"], object).shape)
+def tolerance(operator: Operator, dtype: DType) -> Tolerance:
+    """Return the operator's tolerance for results of a dtype; integers and booleans must be equal."""
+    if not dtype.is_float:
+        return Tolerance(0.0, 0.0, "exact")
+    rows: Mapping[str, Any] = getattr(_module(operator), "TOLERANCES", {})
+    if dtype.name in rows:
+        rtol, atol, reason = rows[dtype.name]
+        return Tolerance(float(rtol), float(atol), str(reason))
+    return _DEFAULTS[dtype.name]
+
+
+def _module(operator: Operator) -> Any:  # noqa: ANN401 - a module, or None
+    """Load `cases.py` of the folder that declares the operator."""
+    file = Path(operator.declared_at.rpartition(":")[0])
+    path = file.with_name("cases.py")
+    if not file.name or not path.is_file():
+        return None
+    name = f"_opforge_cases_{zlib.crc32(str(path).encode()):08x}"
+    if name not in sys.modules:
+        spec = util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+def arrays(operator: Operator, case: Case, types: Mapping[str, DType], *, seed: int = 0) -> list[Array | None]:
+    """Return one array per input parameter, rounded to its dtype; None for an absent optional."""
+    made: list[Array | None] = []
+    for parameter in operator.signature.inputs:
+        spec = case.inputs.get(parameter.name)
+        made.append(None if spec is None else _array(parameter, spec, types, case.name, seed))
+    return made
+
+
+def _array(parameter: Parameter, spec: Mapping[str, Any], types: Mapping[str, DType], case: str, seed: int) -> Array:
+    dtype = types[parameter.type] if parameter.type in types else DType.parse(parameter.type)
+    rng = np.random.default_rng([seed, zlib.crc32(f"{case}/{parameter.name}".encode())])
     if "csr" in spec:
-        return _csr(spec["csr"], seed)
-    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    shape = tuple(spec["shape"])
-    if "normal" in spec:
-        return rng.normal(0.0, spec["normal"], shape)
-    return rng.uniform(spec.get("low", -1.0), spec.get("high", 1.0), shape)
+        wide = _csr(spec["csr"], seed)
+    elif "values" in spec:
+        wide = _numbers(spec["values"])
+    elif dtype.is_float:
+        shape = spec["shape"]
+        wide = rng.uniform(spec["low"], spec["high"], shape) if "low" in spec else rng.standard_normal(shape) * spec.get("normal", 1.0)
+    else:
+        wide = rng.integers(int(spec.get("low", 0)), int(spec.get("high", 2)), spec["shape"])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(np.asarray(wide).astype(dtype.numpy)).reshape(np.shape(wide))
+
+
+def _numbers(values: Any) -> Array:  # noqa: ANN401 - nested lists of numbers and "nan", "inf", "-inf"
+    if isinstance(values, Sequence) and not isinstance(values, str):
+        return np.array([_numbers(v) for v in values], np.float64)
+    return np.array(float(values), np.float64)
 
 
 def _csr(spec: Mapping[str, Any], seed: int) -> Array:
-    """One matrix per (rows, columns, density, seed): its parts agree with each other. Columns are unsorted and repeat."""
-    rng = np.random.default_rng([seed, spec["rows"], spec["columns"]])
-    counts = rng.binomial(spec["columns"], spec["density"], spec["rows"])
-    if spec["rows"] > 1 and spec["columns"] > 0:
-        counts[rng.integers(spec["rows"])] = 0  # an empty row
-    total = int(counts.sum())
-    if spec["part"] == "indptr":
-        return np.concatenate([[0], np.cumsum(counts)])
-    if spec["part"] == "indices":
-        return rng.integers(0, max(1, spec["columns"]), total)
-    return rng.normal(0.0, 1.0, total)
+    rows, columns = int(spec["rows"]), int(spec["columns"])
+    rng = np.random.default_rng([seed, rows, columns])
+    counts = rng.binomial(columns, float(spec["density"]), rows) if columns else np.zeros(rows, np.int64)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    parts: dict[str, Array] = {
+        "indptr": indptr,
+        "indices": rng.integers(0, max(columns, 1), int(indptr[-1])),
+        "values": rng.standard_normal(int(indptr[-1])),
+    }
+    return parts[str(spec["part"])]

@@ -1,0 +1,239 @@
+"""Gradients against finite differences: directional, extrapolated, in float64, away from kinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opforge.errors import CheckFailure, UnsupportedError
+from opforge.schema import Operator, f64, i64, registry
+from opforge.schema.gradient import ForwardAttribute, GradientProgram, Operand
+from opforge.verify.cases import Case, arrays
+
+__all__ = ["GradientResult", "backward", "check_gradient", "grad_check"]
+
+Array = np.ndarray[Any, Any]
+_STEP = 2.0**-10
+
+
+@dataclass(frozen=True)
+class GradientResult:
+    """One directional derivative: by the gradient operators, and by finite differences.
+
+    Attributes:
+        input: name of the input that was moved.
+        analytic: sum of gradient times direction.
+        numeric: extrapolated central difference.
+        error: |analytic - numeric| / max(1, |numeric|).
+        masked: share of the output left out because a kink lies within the step.
+    """
+
+    input: str
+    analytic: float
+    numeric: float
+    error: float
+    masked: float
+
+
+def backward(
+    operator: Operator, inputs: Sequence[Array | None], outputs: Sequence[Array], grads: Sequence[Array], attributes: Mapping[str, Any]
+) -> list[Array | None]:
+    """Run the operator's gradient program on NumPy arrays; one gradient per input, None where there is none.
+
+    Raises:
+        UnsupportedError: the operator is not differentiable.
+        CheckFailure: a gradient has another shape than its input.
+    """
+    if operator.gradient is None:
+        raise UnsupportedError("the operator is not differentiable", where=operator.qualified_name)
+    program = GradientProgram.parse(operator.gradient, where=operator.qualified_name)
+    values: dict[int, Array] = {}
+    given = operator.coerce(attributes)
+
+    def read(operand: Operand) -> Array | None:
+        if operand.kind == "-":
+            return None
+        if operand.kind == "v":
+            return values[operand.index]
+        return {"i": inputs, "o": outputs, "g": grads}[operand.kind][operand.index]
+
+    for step in program.steps:
+        called = registry.get(step.domain, step.name, step.version)
+        named = {name: given[v.name] if isinstance(v, ForwardAttribute) else v for name, v in step.attributes}
+        result = called(*(read(o) for o in step.operands), **named)
+        results = result if isinstance(result, tuple) else (result,)
+        values.update(zip(step.results, results, strict=True))
+    found = [read(operand) for operand in program.results]
+    for parameter, value, source in zip(operator.signature.inputs, found, inputs, strict=True):
+        if value is not None and source is not None and value.shape != source.shape:
+            raise CheckFailure(
+                f"the gradient of {parameter.name!r} has the wrong shape",
+                where=operator.qualified_name,
+                expected=source.shape,
+                got=value.shape,
+                hint="sum it over the broadcast dimensions",
+            )
+    return found
+
+
+def check_gradient(
+    forward: Callable[..., Sequence[Array]],
+    gradient: Callable[[Sequence[Array | None], Sequence[Array], Sequence[Array]], Sequence[Array | None]],
+    names: Sequence[str],
+    inputs: Sequence[Array | None],
+    *,
+    seed: int = 0,
+) -> list[GradientResult]:
+    """Compare ``gradient`` with differences of ``forward`` along one random direction per floating input.
+
+    The step is 2^-10 of each element's size; central differences at h and h/2 are extrapolated, which leaves an
+    error of order h^4. Output elements whose one-sided differences disagree (a kink within the step) do not count.
+
+    Args:
+        forward: float64 arrays to the list of outputs.
+        gradient: (inputs, outputs, output gradients) to one gradient per input, None where there is none.
+        names: of the inputs.
+        inputs: float64 arrays, integer arrays, None.
+        seed: of the directions.
+    """
+    rng = np.random.default_rng([seed, 7])
+    base = forward(*inputs)
+    results = []
+    for index, value in enumerate(inputs):
+        if value is None or value.dtype != np.float64 or value.size == 0:
+            continue
+        direction = rng.uniform(0.5, 1.0, value.shape) * rng.choice([-1.0, 1.0], value.shape)
+        scale = np.maximum(np.abs(value), 1.0) * direction
+
+        def moved(h: float, index: int = index, value: Array = value, scale: Array = scale) -> Sequence[Array]:
+            changed = list(inputs)
+            changed[index] = value + h * scale
+            return forward(*changed)
+
+        wide, narrow = (moved(_STEP), moved(-_STEP)), (moved(_STEP / 2), moved(-_STEP / 2))
+        weights, numeric, left_out, count = [], 0.0, 0, 0
+        for k, out in enumerate(base):
+            smooth = _smooth(out, wide[0][k], wide[1][k], narrow[0][k], narrow[1][k])
+            weight = np.where(smooth, rng.standard_normal(out.shape), 0.0)
+            weights.append(weight)
+            first = (wide[0][k] - wide[1][k]) / (2 * _STEP)
+            second = (narrow[0][k] - narrow[1][k]) / _STEP
+            numeric += float(np.sum(np.where(smooth, weight * (4 * second - first) / 3, 0.0)))
+            left_out += int(out.size - np.count_nonzero(smooth))
+            count += out.size
+        found = gradient(inputs, base, weights)[index]
+        analytic = 0.0 if found is None else float(np.sum(found * scale))
+        error = abs(analytic - numeric) / max(1.0, abs(numeric)) if np.isfinite(analytic) else np.inf
+        results.append(GradientResult(names[index], analytic, numeric, error, left_out / count if count else 0.0))
+    return results
+
+
+def _smooth(center: Array, up: Array, down: Array, near_up: Array, near_down: Array) -> Array:
+    """Say where the one-sided differences fit a smooth function: their gap halves when the step does.
+
+    For a smooth function the gap is f''*h (order h); at a kink it stays. Where both gaps are tiny, it is smooth.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.abs((up - center) - (center - down)) / _STEP
+        near_gap = np.abs((near_up - center) - (center - near_down)) / (_STEP / 2)
+        slope = np.maximum(np.abs(up - down) / (2 * _STEP), 1.0)
+        finite = np.isfinite(up) & np.isfinite(down) & np.isfinite(center)
+        fits = (near_gap <= 0.75 * gap + 1e-9 * slope) & (gap <= 2.0 * near_gap * 1.5 + 1e-6 * slope)
+    return np.asarray(finite & fits)
+
+
+def grad_check(
+    operator: Operator,
+    *inputs: Any,  # noqa: ANN401 - arrays
+    seed: int = 0,
+    tolerance: float = 1e-6,
+    order: int = 2,
+    **attributes: Any,  # noqa: ANN401
+) -> list[GradientResult]:
+    """Check first (and second) derivatives of an operator at given inputs, or at its finite cases.
+
+    Args:
+        operator: what to check.
+        *inputs: arrays, computed in float64; none = the operator's own cases.
+        seed: of directions and drawn inputs.
+        tolerance: largest relative error of a directional derivative.
+        order: 1 or 2.
+        **attributes: attributes for given inputs.
+
+    Raises:
+        CheckFailure: a derivative is wrong; the message names the input, both values and the seed.
+    """
+    if inputs:
+        points = [("given inputs", [_wide(value) for value in inputs], dict(attributes))]
+    else:
+        from opforge.verify.cases import cases_of
+
+        types = {name: f64 if f64 in allowed else i64 if i64 in allowed else allowed[0] for name, allowed in operator.types.items()}
+        points = [(c.name, arrays(operator, c, types, seed=seed), dict(c.attributes)) for c in cases_of(operator) if c.finite]
+    results: list[GradientResult] = []
+    for title, values, given in points:
+        for level, current, point in _orders(operator, values, given, order, seed):
+            for row in _differences(current, point, given, level, seed):
+                results.append(row)
+                if row.error > tolerance:
+                    raise CheckFailure(
+                        f"the derivative of order {level} by {row.input!r} is wrong",
+                        where=f"{current.qualified_name}, {title}, seed {seed}",
+                        expected=f"{row.numeric:.12g} (finite differences)",
+                        got=f"{row.analytic:.12g}",
+                    )
+    return results
+
+
+def _wide(value: Any) -> Array | None:  # noqa: ANN401
+    if value is None:
+        return None
+    array = np.asarray(value)
+    return array if array.dtype.kind in "biu" else array.astype(np.float64)
+
+
+def _orders(
+    operator: Operator, values: list[Array | None], attributes: Mapping[str, Any], order: int, seed: int
+) -> list[tuple[int, Operator, list[Array | None]]]:
+    """Give the operator itself, and for order 2 each operator that its gradient program calls, at a point."""
+    rows = [(1, operator, values)]
+    if order < 2 or operator.gradient is None:
+        return rows
+    rng = np.random.default_rng([seed, 11])
+    outputs = _outputs(operator(*values, **attributes))
+    grads: list[Array] = [rng.standard_normal(out.shape) for out in outputs]
+    program = GradientProgram.parse(operator.gradient, where=operator.qualified_name)
+    given = operator.coerce(attributes)
+    computed: dict[int, Array] = {}
+    for step in program.steps:
+        called = registry.get(step.domain, step.name, step.version)
+        source = {"i": values, "o": outputs, "g": grads, "v": computed}
+        point = [None if o.kind == "-" else source[o.kind][o.index] for o in step.operands]  # type: ignore[index]
+        named = {n: given[v.name] if isinstance(v, ForwardAttribute) else v for n, v in step.attributes}
+        computed.update(zip(step.results, _outputs(called(*point, **named)), strict=True))
+        if called.gradient is not None:
+            rows.append((2, called, point))
+    return rows
+
+
+def _differences(operator: Operator, point: list[Array | None], attributes: Mapping[str, Any], level: int, seed: int) -> list[GradientResult]:
+    own = {a.name for a in operator.signature.attributes}
+    given = {name: value for name, value in attributes.items() if name in own}
+
+    def forward(*values: Array | None) -> list[Array]:
+        # The first derivative is held against the float64 reference; the second against the first, checked one.
+        compute = operator.reference if level == 1 and operator.reference_function is not None else operator
+        return _outputs(compute(*values, **given))
+
+    def gradient(values: Sequence[Array | None], outputs: Sequence[Array], grads: Sequence[Array]) -> list[Array | None]:
+        return backward(operator, values, outputs, grads, given)
+
+    names = [p.name for p in operator.signature.inputs]
+    return check_gradient(forward, gradient, names, point, seed=seed)
+
+
+def _outputs(result: Any) -> list[Array]:  # noqa: ANN401
+    return [np.asarray(v) for v in result] if isinstance(result, tuple | list) else [np.asarray(result)]
