@@ -37,6 +37,15 @@ class Dim:
         """Whether a dimension without a name takes part."""
         return any("?" in atom for monomial, _ in self.terms for atom in monomial)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names that take part, also inside floor divisions."""
+        found: set[str] = set()
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                found |= _floors[atom][0].names if atom in _floors else {atom}
+        return frozenset(found)
+
     def __add__(self, other: Dim | int) -> Dim:
         out = dict(self.terms)
         for monomial, c in Dim.of(other).terms:

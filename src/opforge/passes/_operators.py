@@ -25,9 +25,12 @@ IMPURE = frozenset(
 
 
 def operator_of(node: ir.Node) -> Operator | None:
-    """Return the registered operator that a custom node means, in the version that the model imports."""
+    """Return the registered operator that a custom node means, in the version that the model imports.
+
+    Only operators that are loaded count; ``opforge.schema.discover`` loads installed packages.
+    """
     version = node.version
     graph = node.graph
     if version is None and graph is not None:
         version = graph.opset_imports.get(node.domain)
-    return registry.get(node.domain, node.op_type, version)
+    return registry.find(node.domain, node.op_type, version)

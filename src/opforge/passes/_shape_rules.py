@@ -17,7 +17,11 @@ Rule = Callable[[ir.Node, Sequence[Shape | None], Sequence[Known]], Shape | None
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Broadcast as NumPy does; two different names that meet are presumed equal, the shorter one is kept."""
+    """Broadcast as NumPy does.
+
+    Two different expressions over the same name that meet are presumed equal and the shorter one is kept (sizes that
+    went through different strides and came together again); of unrelated names nothing is known.
+    """
     rank = max((len(s) for s in shapes), default=0)
     out: Shape = []
     for axis in range(rank):
@@ -31,8 +35,10 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
                 met = dim
             elif dim.constant is not None or met.constant is not None:
                 met = dim if dim.constant is not None else met
+            elif met.names & dim.names:
+                met = min((met, dim), key=lambda d: (len(str(d)), str(d)))
             else:
-                met = min((met, dim), key=lambda d: (d.is_anonymous, len(str(d)), str(d)))
+                met = unknown()
         out.append(met if met is not None else Dim.of(1))
     return out
 

@@ -19,7 +19,7 @@ def call(model: ir.Model, *, bodies: bool = False) -> int:
 
     A function that stays a call of a registered operator is dropped: the operator's declaration replaces its body.
     """
-    kept = [] if bodies else [key for key in model.functions if registry.get(key[0], key[1]) is not None]
+    kept = [] if bodies else [key for key in model.functions if registry.find(key[0], key[1]) is not None]
     for key in kept:
         del model.functions[key]
     if not model.functions:

@@ -1,0 +1,1 @@
+"""From a cleaned ONNX graph to a program: operator selection, fusion, layouts, packing."""

@@ -1,0 +1,126 @@
+"""Which convolutions run in blocks of 16 channels, and by which algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
+from opforge.bin.packing import winograd_fits
+from opforge.bin.program import Layout
+from opforge.passes._dims import Dim
+
+__all__ = ["block_convolutions", "halo_of"]
+
+FIRST_CHANNELS = 4
+"""A plain image of so few channels is read as it lies."""
+TYPICAL = 64
+"""Height or width that is assumed where the model leaves it open."""
+
+
+def block_convolutions(graph: Graph) -> None:
+    """Replace convolutions that the blocked kernels take; their outputs become blocked."""
+    for k, node in enumerate(graph.nodes):
+        if node.domain == "" and node.op in ("Conv", "ConvTranspose"):
+            made = _conv(node) if node.op == "Conv" else _transposed(node)
+            if made is not None:
+                graph.nodes[k] = made
+
+
+def _constant(node: Node, index: int) -> np.ndarray[Any, Any] | None:
+    value = node.inputs[index] if len(node.inputs) > index else None
+    return value.data if value is not None and value.dtype == FLOAT else None
+
+
+def _common(node: Node) -> tuple[Value, np.ndarray[Any, Any], list[int]] | None:
+    """Return input, weights and pads of a node that may be blocked."""
+    x, weight, a = node.inputs[0], _constant(node, 1), node.attributes
+    if x is None or x.dtype != FLOAT or x.rank != 4 or weight is None or a.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    if len(node.inputs) > 2 and node.inputs[2] is not None and _constant(node, 2) is None:
+        return None
+    pads = list(a.get("pads") or [0, 0, 0, 0])
+    if list(a.get("dilations") or [1, 1]) != [1, 1] or any(not 0 <= p <= 255 for p in pads) or not weight.size:
+        return None
+    return x, weight, pads
+
+
+def _conv(node: Node) -> Node | None:
+    found = _common(node)
+    if found is None:
+        return None
+    x, weight, pads = found
+    group, strides = int(node.attributes.get("group", 1)), list(node.attributes.get("strides") or [1, 1])
+    out, inner, kh, kw = weight.shape
+    channels = inner * group
+    depthwise = group == channels == out and group > 1
+    if (group != 1 and not depthwise) or kh * kw > 121 or max(strides) > 4:
+        return None
+    algorithm, packing = "direct", "conv16"
+    if depthwise:
+        algorithm, packing = "depthwise", "depthwise16"
+    elif channels <= FIRST_CHANNELS and not x.is_blocked:
+        algorithm, packing = "first", "first16"
+    elif (kh, kw) == (3, 3) and strides == [1, 1] and pads == [1, 1, 1, 1] and _pays(node, channels, out):
+        algorithm, packing = "winograd", "winograd16"
+    attributes = {
+        "algorithm": algorithm,
+        "kernel_shape": [kh, kw],
+        "strides": strides,
+        "pads": pads,
+        "channels_in": channels,
+        "channels_out": out,
+    }
+    return _made("Conv", node, x, weight, packing, attributes)
+
+
+def _pays(node: Node, channels: int, out: int) -> bool:
+    dims = node.output.dims
+    sizes = [TYPICAL if d.constant is None else d.constant for d in dims[2:]] if dims is not None else [TYPICAL] * 2
+    return winograd_fits(channels, out, sizes[0], sizes[1])
+
+
+def _transposed(node: Node) -> Node | None:
+    found = _common(node)
+    if found is None:
+        return None
+    x, weight, pads = found
+    a = node.attributes
+    plain = a.get("group", 1) == 1 and not any(pads) and not any(a.get("output_padding") or []) and not a.get("output_shape")
+    if not plain or weight.shape[2:] != (2, 2) or list(a.get("strides") or [1, 1]) != [2, 2]:
+        return None
+    attributes = {
+        "kernel_shape": [2, 2],
+        "strides": [2, 2],
+        "channels_in": weight.shape[0],
+        "channels_out": weight.shape[1],
+    }
+    return _made("ConvTranspose", node, x, weight, "deconv16", attributes)
+
+
+def _made(
+    op: str, node: Node, x: Value, weight: np.ndarray[Any, Any], packing: str, attributes: dict[str, Any]
+) -> Node:
+    source = node.inputs[1]
+    assert source is not None
+    packed = Value(source.name, FLOAT, [Dim.of(d) for d in weight.shape], weight, packing=packing)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    node.output.layout = Layout("c16")
+    return Node("opforge", op, 1, [x, packed, bias], node.outputs, attributes, node.origin)
+
+
+def halo_of(node: Node, x: Value) -> tuple[int, int, int, int]:
+    """Return the zeros (top, left, bottom, right) that a node wants to read around its blocked input ``x``."""
+    if not node.is_made("Conv", "Pool") or node.inputs[0] is not x or not x.is_blocked:
+        return (0, 0, 0, 0)
+    top, left, bottom, right = node.attributes["pads"]
+    if node.attributes.get("algorithm") == "winograd":
+        bottom, right = (max(bottom, _tile_rest(x.dims[k] if x.dims else None)) for k in (2, 3))
+    return (top, left, bottom, right)
+
+
+def _tile_rest(size: Dim | None) -> int:
+    """Rows after the image that tiles of 4 outputs read: 4*ceil(n/4)+2 rows of the frame, one of them above."""
+    n = size.constant if size is not None else None
+    return 4 if n is None else 4 * -(-n // 4) + 1 - n

@@ -1,0 +1,134 @@
+"""The graph between ONNX and the program: like ``bin.program`` but linked by objects, so that it is easy to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opforge.bin.program import Layout
+from opforge.passes._dims import Dim
+
+__all__ = ["FLOAT", "FLOATS", "HALVES", "Graph", "Node", "Value"]
+
+FLOAT = 1
+FLOATS = frozenset({1, 10, 11, 16})
+"""ONNX numbers of f32, f16, f64, bf16."""
+HALVES = frozenset({10, 16})
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(eq=False)
+class Value:
+    """One tensor.
+
+    Attributes:
+        name: original ONNX name where there is one.
+        dtype: ONNX number.
+        dims: symbolic dimensions, or None when the rank is unknown.
+        data: elements of a constant in its logical shape.
+        layout: placement.
+        packing: how ``data`` will be stored.
+        producer: the node that makes it.
+        is_output: whether it leaves the program.
+    """
+
+    name: str
+    dtype: int
+    dims: list[Dim] | None
+    data: Array | None = None
+    layout: Layout = field(default_factory=Layout)
+    packing: str = ""
+    producer: Node | None = None
+    is_output: bool = False
+
+    @property
+    def rank(self) -> int | None:
+        """Number of dimensions."""
+        return None if self.dims is None else len(self.dims)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it lies in blocks of 16 channels."""
+        return self.layout.kind == "c16"
+
+
+@dataclass(eq=False)
+class Node:
+    """One operation; ``fused`` holds elementwise nodes that became its formula or epilogue (for the report)."""
+
+    domain: str
+    op: str
+    since: int
+    inputs: list[Value | None]
+    outputs: list[Value | None]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    origin: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Link the outputs."""
+        for value in self.outputs:
+            if value is not None:
+                value.producer = self
+
+    @property
+    def output(self) -> Value:
+        """The first output."""
+        value = self.outputs[0]
+        assert value is not None
+        return value
+
+    def is_made(self, *names: str) -> bool:
+        """Tell whether it is one of the named nodes of domain ``opforge``."""
+        return self.domain == "opforge" and self.op in names
+
+
+@dataclass(eq=False)
+class Graph:
+    """Nodes in schedule order."""
+
+    name: str
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def readers(self) -> dict[Value, list[Node]]:
+        """Return who reads each value (a node once per input)."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is not None:
+                    found.setdefault(value, []).append(node)
+        return found
+
+    def values(self) -> Iterator[Value]:
+        """Yield every value once: inputs, then in order of first use."""
+        seen: set[Value] = set()
+        nodes = (v for n in self.nodes for v in (*n.inputs, *n.outputs))
+        for value in (*self.inputs, *nodes, *self.outputs):
+            if value is not None and value not in seen:
+                seen.add(value)
+                yield value
+
+    def sort(self) -> None:
+        """Bring the nodes into topological order, keeping the present order where it is one."""
+        done: set[Node] = set()
+        order: list[Node] = []
+        for root in self.nodes:
+            stack = [root]
+            while stack:
+                node = stack[-1]
+                waiting = [
+                    v.producer for v in node.inputs if v is not None and v.producer is not None and v.producer not in done
+                ]
+                if node in done or not waiting:
+                    stack.pop()
+                    if node not in done:
+                        done.add(node)
+                        order.append(node)
+                else:
+                    stack.extend(waiting)
+        self.nodes = order
