@@ -28,9 +28,135 @@
 //   vm::Rebind<V, E>        the vector of as many elements of type E: a bool input is vm::Rebind<V, bool> i0
 //   comparisons give vm::Rebind<V, bool>; vm::select(condition, a, b); vm::logical_and(a, b) ...
 //
+// Outputs with kSumTo >= 0 must have type vm::T.
+//
 // The kernels take any strides (set OPFORGE_KERNEL_STRIDED), broadcast as NumPy does, accept zero sizes, skip
 // outputs with count 0, use context->parallel_for, and give the bits of the bytecode interpreter.
 #pragma once
 
+#include <utility>
+
 #include "opforge/detail/elementwise_run.h"
-#include "opforge/vector_math.h"
+
+namespace opforge {
+namespace vm {
+inline namespace OPFORGE_VECTOR_NAMESPACE {
+namespace elementwise {
+
+template <class E>
+constexpr Type kTypeOf = std::is_same_v<E, T>         ? Type::kT
+                         : std::is_same_v<E, bool>    ? Type::kBool
+                         : std::is_same_v<E, int32_t> ? Type::kI32
+                         : std::is_same_v<E, int64_t> ? Type::kI64
+                         : std::is_same_v<E, float>   ? Type::kF32
+                         : std::is_same_v<E, double>  ? Type::kF64
+                         : std::is_same_v<E, uint8_t> ? Type::kU8
+                                                      : Type::kI8;
+template <class S>
+constexpr Storage kStorageOf = std::is_same_v<S, double> ? Storage::kF64
+                               : std::is_same_v<S, f16>  ? Storage::kF16
+                               : std::is_same_v<S, bf16> ? Storage::kBF16
+                                                         : Storage::kF32;
+template <class V, class E>
+using VectorOf = Rebind<V, std::conditional_t<std::is_same_v<E, T>, typename V::Element, E>>;
+
+template <class List>
+struct ListOf;
+template <class... E>
+struct ListOf<Types<E...>> {
+  static constexpr int kCount = sizeof...(E);
+  static constexpr Type kTypes[sizeof...(E) + 1] = {kTypeOf<E>..., Type::kT};
+};
+
+// A tuple of vectors, one per index.
+template <size_t I, class V>
+struct Slot {
+  V value;
+};
+template <class Indices, class... V>
+struct Slots;
+template <size_t... I, class... V>
+struct Slots<std::index_sequence<I...>, V...> : Slot<I, V>... {};
+template <size_t I, class V>
+OPFORGE_INLINE V& slot(Slot<I, V>& s) {
+  return s.value;
+}
+
+// The loop of formula F over vectors V; S is the storage type.
+template <class F, class V, class S, class In, class Attributes, class Out>
+struct Loop;
+template <class F, class V, class S, class... In, class... At, class... Out>
+struct Loop<F, V, S, Types<In...>, Types<At...>, Types<Out...>> {
+  static constexpr int N = V::kSize, kIn = sizeof...(In), kOut = sizeof...(Out);
+  template <class E>
+  static constexpr int64_t kBytes = N * int64_t(sizeof(typename VectorOf<V, E>::Element));
+
+  template <size_t... I, size_t... A, size_t... O>
+  static OPFORGE_INLINE void vectors(const Block& b, int64_t n, std::index_sequence<I...>, std::index_sequence<A...> a,
+                                     std::index_sequence<O...> o) {
+    const char* in[kIn + 1] = {static_cast<const char*>(b.in[I])..., nullptr};
+    char* out[kOut] = {static_cast<char*>(b.out[O])...};
+    const int64_t in_step[kIn + 1] = {b.in_step[I] * kBytes<In>..., 0}, out_step[kOut] = {b.out_step[O] * kBytes<Out>...};
+    [[maybe_unused]] Slots<decltype(a), VectorOf<V, At>...> attributes;
+    ((slot<A>(attributes) = load<VectorOf<V, At>>(b.in[kIn + A])), ...);
+    for (int64_t i = 0; i < n; ++i) {
+      Slots<decltype(o), VectorOf<V, Out>...> results;
+      F::template body<V, S>(load<VectorOf<V, In>>(in[I] + i * in_step[I])..., slot<A>(attributes)..., slot<O>(results)...);
+      (store(out[O] + i * out_step[O], slot<O>(results)), ...);
+    }
+  }
+  static OPFORGE_NOINLINE void whole(const Block& b, int64_t n) {
+    vectors(b, n, std::index_sequence_for<In...>(), std::index_sequence_for<At...>(), std::index_sequence_for<Out...>());
+  }
+  static void run(const void*, const Block& b) {
+    const int64_t n = b.n / N, rest = b.n % N;
+    if (n) whole(b, n);
+    if (!rest) return;
+    // The last elements go through buffers of one vector.
+    constexpr int64_t in_bytes[] = {kBytes<In>..., 0}, out_bytes[] = {kBytes<Out>...};
+    alignas(64) char in_buffer[kIn + 1][N * 8], out_buffer[kOut][N * 8];
+    const void* in[kIn + sizeof...(At) + 1];
+    void* out[kOut];
+    for (int k = 0; k < int(kIn + sizeof...(At)); ++k) {
+      in[k] = b.in[k];
+      if (k >= kIn || b.in_step[k] == 0) continue;
+      memset(in_buffer[k], 0, sizeof in_buffer[k]);
+      memcpy(in_buffer[k], static_cast<const char*>(b.in[k]) + n * in_bytes[k], static_cast<size_t>(rest * in_bytes[k] / N));
+      in[k] = in_buffer[k];
+    }
+    for (int k = 0; k < kOut; ++k) out[k] = out_buffer[k];
+    whole({in, b.in_step, out, b.out_step, N}, 1);
+    for (int k = 0; k < kOut; ++k) {
+      if (!b.out_step[k]) continue;
+      memcpy(static_cast<char*>(b.out[k]) + n * out_bytes[k], out_buffer[k], static_cast<size_t>(rest * out_bytes[k] / N));
+    }
+  }
+};
+
+// Half types and f32 share one loop over floats, unless the body itself rounds to the storage type.
+template <class F, class S>
+using LoopFor = Loop<F, std::conditional_t<std::is_same_v<S, double>, Vec<double, (kLanes > 4 ? kLanes / 2 : 4)>, Vec<float, kLanes>>,
+                     std::conditional_t<F::kRoundsHalf || std::is_same_v<S, double>, S, float>, typename F::Inputs,
+                     typename F::Attributes, typename F::Outputs>;
+
+template <class F, class S>
+constexpr Formula kFormulaOf = {
+    ListOf<typename F::Inputs>::kCount,  ListOf<typename F::Attributes>::kCount,
+    ListOf<typename F::Outputs>::kCount, ListOf<typename F::Inputs>::kTypes,
+    ListOf<typename F::Attributes>::kTypes, ListOf<typename F::Outputs>::kTypes,
+    F::kSumTo,                           kStorageOf<S>,
+    &LoopFor<F, S>::run,                 nullptr,
+};
+
+}  // namespace elementwise
+}  // namespace OPFORGE_VECTOR_NAMESPACE
+}  // namespace vm
+
+// opforge_kernel.run of formula F with T = S (float, double, f16, bf16).
+template <class F, class S>
+opforge_status elementwise(opforge_context* context, const opforge_arguments* inputs, const opforge_arguments* outputs,
+                           const opforge_attribute* attributes) {
+  return vm::elementwise::run_kernel(vm::elementwise::kFormulaOf<F, S>, context, inputs, outputs, attributes);
+}
+
+}  // namespace opforge

@@ -1,0 +1,191 @@
+// elementwise_run.h: runs a Formula over tensors: in one pass when nothing is summed, otherwise one pass for each
+// set of dimensions that outputs are summed over.
+#pragma once
+
+#include "opforge/detail/elementwise_sum.h"
+
+namespace opforge::vm {
+inline namespace OPFORGE_VECTOR_NAMESPACE {
+namespace elementwise {
+
+constexpr int64_t kGrain = 16384;  // elements per chunk
+
+inline Status parallel(const Workers& workers, int64_t n, int64_t grain, opforge_range_fn body, void* user) {
+  if (n <= grain || !workers.parallel_for) {
+    if (n > 0) body(user, 0, n);
+    return OPFORGE_STATUS_OK;
+  }
+  return workers.parallel_for(workers.host, n, grain, body, user);
+}
+
+struct Pass {
+  const Call* call;
+  Space space;
+};
+inline void run_range(void* user, int64_t begin, int64_t end) {
+  const Pass& pass = *static_cast<const Pass*>(user);
+  static constexpr int64_t kNoOffset[kMaxOperands] = {};
+  Frame frame;
+  prepare(frame, *pass.call, pass.space);
+  walk(frame, kNoOffset, begin, end, nullptr, nullptr);
+}
+
+// Which outputs are wanted, and which of them are summed over something.
+inline void classify(const Call& call, uint32_t& wanted, uint32_t& summed) {
+  wanted = summed = 0;
+  for (int k = 0; k < call.formula->n_outputs; ++k) {
+    if (!call.output(k).data) continue;
+    wanted |= 1u << k;
+    for (int d = 0; d < call.rank; ++d) {
+      if (call.summed[d] >> k & 1) summed |= 1u << k;
+    }
+  }
+}
+// Takes the next pattern out of `left` (outputs still to be summed); `rest` = outputs that are not summed.
+inline void next_reduction(Reduction& r, const Call& call, uint32_t& left, uint32_t& rest) {
+  const int first = __builtin_ctz(left);
+  uint32_t pattern = 0, summed = 0;
+  const auto pattern_of = [&](int k) {
+    uint32_t p = 0;
+    for (int d = 0; d < call.rank; ++d) p |= uint32_t(call.summed[d] >> k & 1) << d;
+    return p;
+  };
+  pattern = pattern_of(first);
+  for (int k = first; k < call.formula->n_outputs; ++k) {
+    if ((left >> k & 1) && pattern_of(k) == pattern) summed |= 1u << k;
+  }
+  make_reduction(r, call, pattern, summed | rest, summed);
+  left &= ~summed;
+  rest = 0;
+}
+
+template <class C>
+inline Status run_reduction(Reduction& r, const Workers& workers) {
+  using S = Summing<C>;
+  const int64_t length = r.reduced.total < kSumBlock ? r.reduced.total : kSumBlock;
+  const int64_t items = (r.across ? ceil_div(r.kept.total, r.tile) : r.kept.total) * r.blocks;
+  const int64_t work = length * (r.across ? r.tile : 1);
+  const int64_t grain = work < kGrain ? ceil_div(kGrain, work) : 1;
+  Status status = parallel(workers, items, grain, r.across ? S::run_across : S::run_along, &r);
+  if (!status && r.blocks > 1) status = parallel(workers, r.kept.total, ceil_div(kGrain, r.blocks), S::join_blocks, &r);
+  return status;
+}
+
+inline void zero_outputs(const Call& call) {
+  Space all;
+  for (int k = 0; k < call.formula->n_outputs; ++k) {
+    const Operand& o = call.output(k);
+    if (!o.data) continue;
+    make_space(all, call, ~0u, 0, [&](int d) { return !(call.summed[d] >> k & 1); });
+    char zero[kSplat * 8] = {};
+    for (int64_t i = 0; i < all.total; ++i) {
+      store_elements(o.kind, o.data + offset_of(all, o, place_of(all, i)), 0, zero, 1);
+    }
+  }
+}
+
+// Scratch bytes that run() needs for a bound call (64-byte aligned).
+inline int64_t scratch_bytes(const Call& bound) {
+  int64_t most = 0;
+  uint32_t wanted, summed;
+  classify(bound, wanted, summed);
+  Reduction r;
+  for (uint32_t left = summed, rest = 0; left;) {
+    next_reduction(r, bound, left, rest);
+    const int64_t bytes = partial_bytes(r);
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+// For a call that bind() has filled in and collapse() has simplified, with its attributes set.
+inline Status run(Call& call, const Workers& workers, void* scratch) {
+  uint32_t wanted, summed;
+  classify(call, wanted, summed);
+  if (!wanted) return OPFORGE_STATUS_OK;
+  if (call.total == 0) {
+    zero_outputs(call);
+    return OPFORGE_STATUS_OK;
+  }
+  if (!summed) {
+    sort_dimensions(call);
+    collapse(call);
+    Pass pass;
+    pass.call = &call;
+    make_space(pass.space, call, wanted, 0, [](int) { return true; });
+    return parallel(workers, call.total, kGrain, run_range, &pass);
+  }
+  uint32_t rest = wanted & ~summed;
+  while (summed) {
+    Reduction r;
+    next_reduction(r, call, summed, rest);
+    r.partial = static_cast<char*>(scratch);
+    const Status status =
+        call.formula->storage == Storage::kF64 ? run_reduction<double>(r, workers) : run_reduction<float>(r, workers);
+    if (status) return status;
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+// A scalar attribute, rounded once to its type.
+template <class E>
+inline void fill_splat(char* to, double value) {
+  const E x = cast_scalar<E, double>(value);
+  for (int i = 0; i < kSplat; ++i) memcpy(to + i * sizeof(E), &x, sizeof(E));
+}
+inline void set_attribute(Call& call, int k, double value) {
+  char* to = call.attribute[k];
+  switch (call.formula->attribute_types[k]) {
+    case Type::kBool: return fill_splat<bool>(to, value);
+    case Type::kI32: return fill_splat<int32_t>(to, value);
+    case Type::kI64: return fill_splat<int64_t>(to, value);
+    case Type::kF32: return fill_splat<float>(to, value);
+    case Type::kF64: return fill_splat<double>(to, value);
+    case Type::kU8: return fill_splat<uint8_t>(to, value);
+    case Type::kI8: return fill_splat<int8_t>(to, value);
+    case Type::kT: return call.formula->storage == Storage::kF64 ? fill_splat<double>(to, value) : fill_splat<float>(to, value);
+  }
+}
+inline double attribute_value(const opforge_attribute& a) {
+  return a.kind == OPFORGE_ATTRIBUTE_FLOAT ? a.value.f : static_cast<double>(a.value.i);
+}
+
+// ---- the kernel ABI --------------------------------------------------------------------------------------------
+inline Status context_parallel_for(void* host, int64_t n, int64_t grain, opforge_range_fn body, void* user) {
+  auto* context = static_cast<opforge_context*>(host);
+  return context->parallel_for(context, n, grain, body, user);
+}
+inline Status fail(opforge_context* context, Status status, const char* text) {
+  return context->error ? context->error(context, status, text) : status;
+}
+
+// What opforge_kernel.run does for a formula.
+OPFORGE_NOINLINE inline Status run_kernel(const Formula& formula, opforge_context* context, const opforge_arguments* inputs,
+                                          const opforge_arguments* outputs, const opforge_attribute* attributes) {
+  if (inputs->n_parameters != formula.n_inputs || outputs->n_parameters != formula.n_outputs ||
+      inputs->n_tensors != formula.n_inputs) {
+    return fail(context, OPFORGE_STATUS_INVALID_ARGUMENT, "a formula operator takes each of its inputs once");
+  }
+  opforge_tensor out[kMaxOutputs];
+  for (int k = 0, next = 0; k < formula.n_outputs; ++k) {
+    out[k] = outputs->counts[k] ? outputs->tensors[next++] : absent_tensor();
+  }
+  Call call;
+  Reason reason;
+  Status status = bind(call, formula, inputs->tensors, out, reason);
+  if (status) return fail(context, status, reason.text);
+  for (int k = 0; k < formula.n_attributes; ++k) set_attribute(call, k, attribute_value(attributes[k]));
+  collapse(call);
+  void* scratch = nullptr;
+  const int64_t bytes = call.total ? scratch_bytes(call) : 0;
+  if (bytes) {
+    scratch = context->scratch ? context->scratch(context, static_cast<size_t>(bytes), 64) : nullptr;
+    if (!scratch) return fail(context, OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for the partial sums");
+  }
+  const Workers workers = {context, context->parallel_for ? context_parallel_for : nullptr};
+  return run(call, workers, scratch);
+}
+
+}  // namespace elementwise
+}  // namespace OPFORGE_VECTOR_NAMESPACE
+}  // namespace opforge::vm

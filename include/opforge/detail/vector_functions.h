@@ -1,0 +1,347 @@
+// vector_functions.h: the operations of opcodes.def on Vec<E, N>, for formula code.
+#pragma once
+
+#include <math.h>
+
+#include "opforge/detail/vector_arithmetic.h"
+#include "opforge/detail/vector_cast.h"
+#include "opforge/detail/vector_erf.h"
+#include "opforge/detail/vector_exp.h"
+#include "opforge/detail/vector_half.h"
+#include "opforge/detail/vector_inverse.h"
+#include "opforge/detail/vector_log.h"
+#include "opforge/detail/vector_pow.h"
+#include "opforge/detail/vector_trig.h"
+
+namespace opforge::vm {
+inline namespace OPFORGE_VECTOR_NAMESPACE {
+
+// ---- memory: elements of type E as tensors hold them ---------------------------------------------------------
+template <class V>
+OPFORGE_INLINE V load(const void* p) {
+  V r;
+  if constexpr (std::is_same_v<typename V::Element, bool>) {
+    typename RawOf<uint8_t, V::kSize>::Type bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    r.v = __builtin_convertvector(bytes, typename V::Raw) != 0;
+  } else {
+    memcpy(&r.v, p, sizeof r.v);
+  }
+  return r;
+}
+template <class V>
+OPFORGE_INLINE void store(void* p, V x) {
+  if constexpr (std::is_same_v<typename V::Element, bool>) {
+    const auto bytes = __builtin_convertvector(x.v & 1, typename RawOf<uint8_t, V::kSize>::Type);
+    memcpy(p, &bytes, sizeof bytes);
+  } else {
+    memcpy(p, &x.v, sizeof x.v);
+  }
+}
+// A constant: the double is rounded once to the element type (integers saturate).
+template <class V>
+OPFORGE_INLINE V splat(double x) {
+  using E = typename V::Element;
+  V r = {};
+  if constexpr (std::is_same_v<E, bool>) {
+    r.v = r.v - (x != 0.0);
+  } else if constexpr (std::is_floating_point_v<E>) {
+    r.v = static_cast<E>(x) - r.v;
+  } else {
+    r.v = r.v + cast_scalar<E, double>(x);
+  }
+  return r;
+}
+
+// ---- element functions of the types without vector math: f64 by libm, integers by plain C ---------------------
+namespace lanes {
+using Function1 = double (*)(double);
+using Function2 = double (*)(double, double);
+inline OPFORGE_NOINLINE void map(double* x, int n, Function1 f) {
+  for (int i = 0; i < n; ++i) x[i] = f(x[i]);
+}
+inline OPFORGE_NOINLINE void map(double* x, const double* y, int n, Function2 f) {
+  for (int i = 0; i < n; ++i) x[i] = f(x[i], y[i]);
+}
+inline double sigmoid(double x) {
+  const double e = ::exp(-__builtin_fabs(x));
+  return x != x ? x : (x >= 0 ? 1.0 : e) / (1.0 + e);
+}
+inline double softplus(double x) { return x != x ? x : (x > 0 ? x : 0.0) + ::log1p(::exp(-__builtin_fabs(x))); }
+inline double mod(double x, double y) {
+  const double r = ::fmod(x, y);
+  if (r == 0.0) return __builtin_copysign(r, y);
+  return __builtin_signbit(r) != __builtin_signbit(y) && r == r ? r + y : r;
+}
+}  // namespace lanes
+
+template <class V>
+constexpr bool kIsFloat = std::is_same_v<typename V::Element, float>;
+template <class V>
+constexpr bool kIsDouble = std::is_same_v<typename V::Element, double>;
+template <class V>
+constexpr bool kIsFloating = kIsFloat<V> || kIsDouble<V>;
+template <class V>
+constexpr bool kIsBool = std::is_same_v<typename V::Element, bool>;
+
+template <class V>
+OPFORGE_INLINE V map1(V x, lanes::Function1 f) {
+  double v[V::kSize];
+  memcpy(v, &x.v, sizeof v);
+  lanes::map(v, V::kSize, f);
+  memcpy(&x.v, v, sizeof v);
+  return x;
+}
+template <class V>
+OPFORGE_INLINE V map2(V x, V y, lanes::Function2 f) {
+  double v[V::kSize], w[V::kSize];
+  memcpy(v, &x.v, sizeof v);
+  memcpy(w, &y.v, sizeof w);
+  lanes::map(v, w, V::kSize, f);
+  memcpy(&x.v, v, sizeof v);
+  return x;
+}
+
+// ---- arithmetic on floats and, where it means something, integers (which wrap) ---------------------------------
+// Signed overflow wraps: integer sums and products are formed in the unsigned type.
+template <class V>
+using Wrapping = typename RawOf<
+    std::conditional_t<kIsFloating<V>, typename V::Element,
+                       std::conditional_t<sizeof(typename V::Element) == 1, uint8_t,
+                                          std::conditional_t<sizeof(typename V::Element) == 4, uint32_t, uint64_t>>>,
+    V::kSize>::Type;
+#define OPFORGE_WRAPPING(name, op)                                                 \
+  template <class V>                                                               \
+  OPFORGE_INLINE V name(V a, V b) {                                                \
+    return {(typename V::Raw)((Wrapping<V>)a.v op(Wrapping<V>) b.v)};              \
+  }
+OPFORGE_WRAPPING(add, +)
+OPFORGE_WRAPPING(sub, -)
+OPFORGE_WRAPPING(mul, *)
+#undef OPFORGE_WRAPPING
+template <class V>
+OPFORGE_INLINE V div(V a, V b) {
+  static_assert(kIsFloating<V>, "div is defined on floats");
+  return {a.v / b.v};
+}
+template <class V>
+OPFORGE_INLINE V min(V a, V b) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::min(a.v, b.v)};
+  } else {
+    return {a.v < b.v ? a.v : b.v};
+  }
+}
+template <class V>
+OPFORGE_INLINE V max(V a, V b) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::max(a.v, b.v)};
+  } else {
+    return {a.v > b.v ? a.v : b.v};
+  }
+}
+template <class V>
+OPFORGE_INLINE V fma(V a, V b, V c) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::mad(a.v, b.v, c.v)};
+  } else {
+    return add(mul(a, b), c);
+  }
+}
+template <class V>
+OPFORGE_INLINE V neg(V x) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::neg(x.v)};
+  } else {
+    return sub(V{}, x);
+  }
+}
+template <class V>
+OPFORGE_INLINE V fnma(V a, V b, V c) {
+  return fma(neg(a), b, c);
+}
+template <class V>
+OPFORGE_INLINE V clip(V x, V lo, V hi) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::clip(x.v, lo.v, hi.v)};
+  } else {
+    return min(max(x, lo), hi);
+  }
+}
+template <class V>
+OPFORGE_INLINE V abs(V x) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::abs(x.v)};
+  } else {
+    return {x.v < 0 ? neg(x).v : x.v};
+  }
+}
+template <class V>
+OPFORGE_INLINE V sign(V x) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::sign(x.v)};
+  } else {
+    const typename V::Raw zero = {};
+    return {x.v > 0 ? zero + 1 : x.v < 0 ? zero - 1 : zero};
+  }
+}
+template <class V>
+OPFORGE_INLINE V square(V x) {
+  return mul(x, x);
+}
+template <class V>
+OPFORGE_INLINE V relu(V x) {
+  if constexpr (kIsFloating<V>) {
+    return {raw::relu(x.v)};
+  } else {
+    return max(x, V{});
+  }
+}
+template <class V>
+OPFORGE_INLINE V sqrt(V x) {
+  return {raw::sqrt(x.v)};
+}
+template <class V>
+OPFORGE_INLINE V reciprocal(V x) {
+  return {1 / x.v};
+}
+template <class V>
+OPFORGE_INLINE V rsqrt(V x) {
+  return reciprocal(sqrt(x));
+}
+#define OPFORGE_BOTH(name)         \
+  template <class V>               \
+  OPFORGE_INLINE V name(V x) {     \
+    return {raw::name(x.v)};       \
+  }
+OPFORGE_BOTH(floor)
+OPFORGE_BOTH(ceil)
+OPFORGE_BOTH(round)
+OPFORGE_BOTH(trunc)
+#undef OPFORGE_BOTH
+
+// ---- elementary functions: raw:: for f32, libm for f64 ----------------------------------------------------------
+#define OPFORGE_UNARY(name, f64)             \
+  template <class V>                         \
+  OPFORGE_INLINE V name(V x) {               \
+    if constexpr (kIsFloat<V>) {             \
+      return {raw::name(x.v)};               \
+    } else {                                 \
+      return map1(x, f64);                   \
+    }                                        \
+  }
+OPFORGE_UNARY(exp, ::exp)
+OPFORGE_UNARY(exp2, ::exp2)
+OPFORGE_UNARY(expm1, ::expm1)
+OPFORGE_UNARY(log, ::log)
+OPFORGE_UNARY(log2, ::log2)
+OPFORGE_UNARY(log10, ::log10)
+OPFORGE_UNARY(log1p, ::log1p)
+OPFORGE_UNARY(sin, ::sin)
+OPFORGE_UNARY(cos, ::cos)
+OPFORGE_UNARY(tan, ::tan)
+OPFORGE_UNARY(asin, ::asin)
+OPFORGE_UNARY(acos, ::acos)
+OPFORGE_UNARY(atan, ::atan)
+OPFORGE_UNARY(sinh, ::sinh)
+OPFORGE_UNARY(cosh, ::cosh)
+OPFORGE_UNARY(tanh, ::tanh)
+OPFORGE_UNARY(asinh, ::asinh)
+OPFORGE_UNARY(acosh, ::acosh)
+OPFORGE_UNARY(atanh, ::atanh)
+OPFORGE_UNARY(erf, ::erf)
+OPFORGE_UNARY(erfc, ::erfc)
+OPFORGE_UNARY(cbrt, ::cbrt)
+OPFORGE_UNARY(sigmoid, lanes::sigmoid)
+OPFORGE_UNARY(softplus, lanes::softplus)
+#undef OPFORGE_UNARY
+#define OPFORGE_BINARY(name, f64)            \
+  template <class V>                         \
+  OPFORGE_INLINE V name(V x, V y) {          \
+    if constexpr (kIsFloat<V>) {             \
+      return {raw::name(x.v, y.v)};          \
+    } else {                                 \
+      return map2(x, y, f64);                \
+    }                                        \
+  }
+OPFORGE_BINARY(pow, ::pow)
+OPFORGE_BINARY(atan2, ::atan2)
+OPFORGE_BINARY(fmod, ::fmod)
+OPFORGE_BINARY(mod, lanes::mod)
+#undef OPFORGE_BINARY
+
+// ---- comparisons, logic, selection --------------------------------------------------------------------------
+template <class V>
+using Truth = Rebind<V, bool>;
+template <class V, class M>
+OPFORGE_INLINE Truth<V> truth(M mask) {
+  return {__builtin_convertvector(mask, typename Truth<V>::Raw)};
+}
+#define OPFORGE_COMPARE(name, op)                \
+  template <class V>                             \
+  OPFORGE_INLINE Truth<V> name(V a, V b) {       \
+    return truth<V>(a.v op b.v);                 \
+  }
+OPFORGE_COMPARE(lt, <)
+OPFORGE_COMPARE(le, <=)
+OPFORGE_COMPARE(eq, ==)
+OPFORGE_COMPARE(ne, !=)
+OPFORGE_COMPARE(gt, >)
+OPFORGE_COMPARE(ge, >=)
+#undef OPFORGE_COMPARE
+template <class V>
+OPFORGE_INLINE Truth<V> isnan(V x) {
+  return truth<V>(x.v != x.v);
+}
+template <class V>
+OPFORGE_INLINE Truth<V> isinf(V x) {
+  if constexpr (kIsFloating<V>) {
+    return truth<V>(raw::abs(x.v) == __builtin_inff());
+  } else {
+    return Truth<V>{};
+  }
+}
+template <int N>
+OPFORGE_INLINE Vec<bool, N> logical_and(Vec<bool, N> a, Vec<bool, N> b) {
+  return {a.v & b.v};
+}
+template <int N>
+OPFORGE_INLINE Vec<bool, N> logical_or(Vec<bool, N> a, Vec<bool, N> b) {
+  return {a.v | b.v};
+}
+template <int N>
+OPFORGE_INLINE Vec<bool, N> logical_xor(Vec<bool, N> a, Vec<bool, N> b) {
+  return {a.v ^ b.v};
+}
+template <int N>
+OPFORGE_INLINE Vec<bool, N> logical_not(Vec<bool, N> a) {
+  return {~a.v};
+}
+template <class V>
+OPFORGE_INLINE V select(Truth<V> condition, V a, V b) {
+  if constexpr (kIsBool<V>) {
+    return {(condition.v & a.v) | (~condition.v & b.v)};
+  } else {
+    using Mask = decltype(a.v < b.v);
+    if constexpr (sizeof(typename V::Element) == 4) {
+      return {(Mask)condition.v ? a.v : b.v};
+    } else {
+      return {__builtin_convertvector(condition.v, Mask) ? a.v : b.v};
+    }
+  }
+}
+
+// Rounds to the storage type S of the call, keeping the compute type.
+template <class S, class V>
+OPFORGE_INLINE V round_half(V x) {
+  if constexpr (std::is_same_v<S, f16>) {
+    return {raw::f16_to_float<V::kSize>(raw::float_to_f16<V::kSize>(x.v))};
+  } else if constexpr (std::is_same_v<S, bf16>) {
+    return {raw::bf16_to_float<V::kSize>(raw::float_to_bf16<V::kSize>(x.v))};
+  } else {
+    return x;
+  }
+}
+
+}  // namespace OPFORGE_VECTOR_NAMESPACE
+}  // namespace opforge::vm
