@@ -65,3 +65,6 @@ class _Loaded:
     def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         run: Callable[[Mapping[str, Array]], dict[str, Array]] = self.session.run
         return run
+
+
+engine = OpforgeEngine()

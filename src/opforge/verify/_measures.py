@@ -56,10 +56,18 @@ def measure(got: Array, expected: Array, *, rtol: float, atol: float) -> Differe
     x, y = a[finite], b[finite]
     nonzero = y != 0
     relative = float((np.abs(x - y)[nonzero] / np.abs(y[nonzero])).max()) if nonzero.any() else 0.0
-    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-    cosine = float(np.dot(x, y)) / norms if norms else (1.0 if not x.any() and not y.any() else 0.0)
+    cosine = _cosine(x, y)
     within = bool(np.all(error <= atol + rtol * np.abs(np.where(finite, b, 0.0))))
     worst = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape)) if error.size else ()
     return Difference(
         True, pattern, float(error.max()), float(error[finite].mean()), relative, cosine, worst, within and pattern, expected.size
     )
+
+
+def _cosine(x: Array, y: Array) -> float:
+    """Cosine of two finite vectors, scaled so that squares neither overflow nor vanish; 1 when both are zero."""
+    large = float(np.abs(x).max()), float(np.abs(y).max())
+    if 0.0 in large:
+        return 1.0 if large == (0.0, 0.0) else 0.0
+    u, v = x / large[0], y / large[1]
+    return float(np.dot(u, v) / (np.linalg.norm(u) * np.linalg.norm(v)))
