@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from opforge.build.cache import file_hash
 from opforge.build.library import LoadedLibrary, load_library
 from opforge.build.plan import LibraryPlan
+from opforge.errors import OpforgeError
 
 __all__ = ["find_built", "search_folders"]
 
@@ -41,8 +43,12 @@ def find_built(plan: LibraryPlan) -> LoadedLibrary | None:
         if not folder.is_dir():
             continue
         for path in sorted(folder.glob("*.manifest.json")):
-            if _fits(path, plan):
+            if not _fits(path, plan):
+                continue
+            try:
                 return load_library(path.with_name(path.name.removesuffix(".manifest.json") + ".so"))
+            except OpforgeError as error:  # another processor or ABI: the operator may still be built here
+                warnings.warn(f"a library built ahead does not serve: {error}", RuntimeWarning, stacklevel=5)
     return None
 
 

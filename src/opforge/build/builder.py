@@ -71,5 +71,3 @@ def _content_hash(plan: LibraryPlan, units: list[Unit], files: list[Path]) -> st
     for content in [*formulas, *sorted(path.read_text("utf-8", "replace") for path in files)]:
         digest.update(hashlib.sha256(content.encode("utf-8", "replace")).digest())
     return digest.hexdigest()
-
-

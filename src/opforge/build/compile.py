@@ -51,7 +51,8 @@ def link(compiler: Compiler, objects: Sequence[Path], output: Path, flags: Seque
     command = [*compiler.command, *map(str, objects), "-o", str(output), *flags, "-lm"]
     code, text = _run(command, output.parent)
     if code:
-        raise BuildError("the link failed", where=where, got=_shorten(text), hint="a symbol that the sources use is not defined")
+        hint = "define the symbol that the sources use, or do not use it"
+        raise BuildError("the link failed", where=where, got=f"\n{_shorten(text)}", hint=hint)
 
 
 def read_depfile(path: Path, folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from opforge._paths import include_dir
 from opforge.build.toolchain import Compiler
@@ -11,17 +11,19 @@ from opforge.errors import ArgumentError
 
 __all__ = ["Profile", "compile_flags", "default_profile", "link_flags"]
 
-Profile = Literal["fast", "strict"]
+Profile = Literal["fast", "strict", "portable"]
+"""fast: this machine, fused multiply-add. strict: multiply and add apart, equal bits on every target. portable: fast
+for any x86-64-v3 machine (elsewhere the target's baseline), for libraries that travel."""
 
 
 def default_profile() -> Profile:
     """Return the profile named by ``OPFORGE_PROFILE``, else "fast"."""
     value = os.environ.get("OPFORGE_PROFILE", "fast")
-    if value == "fast":
-        return "fast"
-    if value == "strict":
-        return "strict"
-    raise ArgumentError("unknown profile", where="OPFORGE_PROFILE", expected="fast or strict", got=value)
+    for profile in get_args(Profile):
+        if value == profile:
+            return cast(Profile, profile)
+    expected = ", ".join(get_args(Profile))
+    raise ArgumentError("unknown profile", where="OPFORGE_PROFILE", expected=expected, got=value)
 
 
 def compile_flags(compiler: Compiler, profile: Profile) -> tuple[str, ...]:
@@ -34,7 +36,10 @@ def compile_flags(compiler: Compiler, profile: Profile) -> tuple[str, ...]:
     flags.append("-fmax-errors=4" if compiler.kind == "gcc" else "-ferror-limit=4")
     if compiler.kind == "gcc":
         flags.append("-Wno-psabi")  # vector types never cross the library's boundary
-    if compiler.native:
+    if profile == "portable":
+        if compiler.target.startswith("x86_64"):
+            flags.append("-march=x86-64-v3")
+    elif compiler.native:
         flags.append("-march=native")
         if "__AVX512F__" in compiler.macros:
             flags.append("-mprefer-vector-width=512")

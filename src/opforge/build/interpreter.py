@@ -74,7 +74,7 @@ def interpreter_library(plan: LibraryPlan) -> LoadedLibrary:
         blob = program_of(operator).encode()
         digest.update(blob)
         dtypes = next(iter(operator.types.values()))
-        array = (abi.DType * len(dtypes))(*((d.code, d.bits, 1) for d in dtypes))
+        array = (abi.DType * len(dtypes))(*[abi.DType(d.code, d.bits, 1) for d in dtypes])
         kept += [blob, array]
         row.size, row.abi = ctypes.sizeof(_Description), abi.ABI
         row.domain, row.name = operator.domain.encode(), operator.name.encode()
@@ -90,7 +90,6 @@ def interpreter_library(plan: LibraryPlan) -> LoadedLibrary:
         ctypes.addressof(reason), ctypes.sizeof(reason),
     )  # fmt: skip
     if not address:
-        raise InternalError(
-            "the interpreter refuses a formula", where=plan.operators[0].key, got=reason.value.decode("utf-8", "replace")
-        )
+        text = reason.value.decode("utf-8", "replace")
+        raise InternalError("the interpreter refuses a formula", where=plan.operators[0].key, got=text)
     return read_table(address)

@@ -14,7 +14,6 @@ from opforge.errors import (
     ArgumentError,
     CorruptFileError,
     DtypeError,
-    InternalError,
     MissingOperatorError,
     OpforgeError,
     UnsupportedError,
@@ -72,7 +71,8 @@ def invoke(
     for index, array in enumerate(array for group in results for array in group):
         made = call.allocated.get(index, array)
         if made is None:
-            raise InternalError("the kernel did not allocate an output whose shape depends on data", where=where, got=index)
+            what = f"the kernel did not allocate output {index}, whose shape depends on data"
+            raise OpforgeError(what, where=where, hint="tell the kernel's author")
         flat.append(made)
     return flat
 

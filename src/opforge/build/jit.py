@@ -81,8 +81,13 @@ def _obtain(plan: LibraryPlan, mode: str) -> LoadedLibrary:
     except BuildError as error:
         if mode == "require" or plan.kernel_operators:
             raise
-        warnings.warn(f"formulas of {plan.name} are interpreted, the compiler failed: {error}", RuntimeWarning, stacklevel=4)
-        return interpreter_library(plan)
+        try:
+            library = interpreter_library(plan)
+        except ToolchainError:
+            raise error from None
+        text = f"formulas of {plan.name} are interpreted, the compiler failed: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        return library
 
 
 def _without_compiler(plan: LibraryPlan, why: str, error: ToolchainError | None = None) -> LoadedLibrary:
@@ -101,7 +106,8 @@ def _check(plan: LibraryPlan, library: LoadedLibrary) -> None:
     for operator in plan.operators:
         row = library.operators.get(operator.key)
         if row is None:
-            raise MissingOperatorError("operator is not in its library", where=operator.key, got=sorted(library.operators))
+            held = sorted(library.operators)
+            raise MissingOperatorError("operator is not in its library", where=operator.key, got=held)
         if row.schema_hash != operator.schema_hash:
             raise InternalError(
                 "the library holds another declaration of the operator",

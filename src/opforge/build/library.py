@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opforge.build import abi
 from opforge.errors import CorruptFileError, MissingOperatorError, OpforgeError, UnsupportedError
+from opforge.schema.dtypes import DType
 
 __all__ = ["LibraryKernel", "LibraryOperator", "LoadedLibrary", "load_library", "read_table"]
 
@@ -57,10 +58,15 @@ class LibraryOperator:
         for kernel in self.kernels:
             if kernel.device_type == device_type and kernel.dtypes == dtypes:
                 return kernel
-        rows = sorted({f"device {k.device_type} {k.dtypes}" for k in self.kernels})
+        rows = sorted({_choice(k.device_type, k.dtypes) for k in self.kernels})
         raise UnsupportedError(
-            "no kernel for these dtypes", where=self.key, expected="; ".join(rows), got=f"device {device_type} {dtypes}"
+            "no kernel for these dtypes", where=self.key, expected="; ".join(rows), got=_choice(device_type, dtypes)
         )
+
+
+def _choice(device_type: int, dtypes: tuple[tuple[int, int], ...]) -> str:
+    names = ", ".join(DType.from_dlpack(code, bits).name for code, bits in dtypes)
+    return f"device {device_type} ({names})"
 
 
 @dataclass(frozen=True)
@@ -122,8 +128,9 @@ def load_library(path: str | os.PathLike[str]) -> LoadedLibrary:
     try:
         entry = shared.opforge_library_v1
     except AttributeError:
+        expected = "the exported symbol opforge_library_v1"
         raise CorruptFileError(
-            "not a kernel library", where=str(path), expected="the exported symbol opforge_library_v1", got="no such symbol"
+            "not a kernel library", where=str(path), expected=expected, got="no such symbol"
         ) from None
     entry.restype = ctypes.c_void_p
     entry.argtypes = [ctypes.POINTER(abi.Host)]

@@ -15,7 +15,7 @@ from opforge.build.library import load_library
 from opforge.build.manifest import manifest
 from opforge.build.plan import plan_library
 from opforge.errors import ArgumentError
-from opforge.schema import registry
+from opforge.schema import load
 from opforge.schema.operator import Operator
 
 __all__ = ["build_operators", "build_package"]
@@ -31,7 +31,7 @@ def build_package(
         ToolchainError: no compiler works.
         BuildError: the compiler refuses a source.
     """
-    operators = registry.load(package_or_path)
+    operators = load(os.fspath(package_or_path))
     if not operators:
         raise ArgumentError("the package declares no operator", where=str(package_or_path))
     return build_operators(operators, out_dir, profile=profile)

@@ -98,14 +98,19 @@ def _probe(command: tuple[str, ...]) -> Compiler | str:
         try:
             done = subprocess.run(
                 [*command, *flags, "-std=c++17", "-v", "-dM", "-E", "-x", "c++", os.devnull],
-                capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS, env={**os.environ, "LC_ALL": "C"},
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PROBE_SECONDS,
+                env={**os.environ, "LC_ALL": "C"},
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"does not run: {error}"
         if done.returncode == 0:
             break
     else:
-        return f"does not preprocess C++17: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"
+        words = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        return f"does not preprocess C++17: {words[-1]}"
     defined = dict(re.findall(r"^#define (\w+) ?(.*)$", done.stdout, re.MULTILINE))
     kind = "clang" if "__clang__" in defined else "gcc" if "__GNUC__" in defined else ""
     if not kind:
@@ -118,7 +123,8 @@ def _probe(command: tuple[str, ...]) -> Compiler | str:
         return f"{kind} {'.'.join(parts)} is too old, {_MINIMUM[kind]} is the oldest that serves"
     target = re.search(r"^Target: (\S+)", done.stderr, re.MULTILINE)
     where = Path(shutil.which(command[0]) or command[0]).resolve()
-    identity = "\n".join([str(where), *command[1:], defined.get("__VERSION__", ""), str(target and target[1]), done.stdout])
+    version = defined.get("__VERSION__", "")
+    identity = "\n".join([str(where), *command[1:], version, str(target and target[1]), done.stdout])
     return Compiler(
         command=command,
         kind=kind,

@@ -99,7 +99,8 @@ def _statements(program: Program) -> list[str]:
     lines = []
     for k, constant in enumerate(program.constants):
         names.append(f"c{k}")
-        lines.append(f"const {_vector(constant.type)} c{k} = vm::splat<{_vector(constant.type)}>({_literal(constant.value)});")
+        vector = _vector(constant.type)
+        lines.append(f"const {vector} c{k} = vm::splat<{vector}>({_literal(constant.value)});")
     for k, instruction in enumerate(program.instructions):
         arguments = ", ".join(names[a] for a in instruction.args)
         call = f"vm::{instruction.op}{_template_arguments(instruction.op, instruction.type)}({arguments})"

@@ -69,10 +69,10 @@ def dispatch_unit(operators: Sequence[Operator]) -> Unit:
     for operator in operators:
         lines += ["", f"namespace {kernel_namespace(operator)} {{", *_entry(operator, name, len(lines) + 2), ""]
         for dtypes in dtype_choices(operator):
-            arguments = ", ".join(cpp_type(d) for d in dtypes)
+            arguments = f"<{', '.join(cpp_type(d) for d in dtypes)}>" if dtypes else ""
             lines += [
-                f"opforge_status {kernel_symbol(operator, dtypes)}({SIGNATURE}) {{".replace("\n    ", " "),
-                f"  return {operator.host_name}_entry{f'<{arguments}>' if arguments else ''}(context, in, out, attributes);",
+                *f"opforge_status {kernel_symbol(operator, dtypes)}({SIGNATURE}) {{".splitlines(),
+                f"  return {operator.host_name}_entry{arguments}(context, in, out, attributes);",
                 "}",
             ]
         lines.append(f"}}  // namespace {kernel_namespace(operator)}")
@@ -93,8 +93,8 @@ def _entry(operator: Operator, unit: str, above: int) -> list[str]:
     file, _, line = operator.declared_at.rpartition(":")
     lines = [f"template <{', '.join(f'class {v}' for v in operator.types)}>"] if operator.types else []
     lines += [
-        f"opforge_status {operator.host_name}_entry(opforge_context* raw, const opforge_arguments* in, const opforge_arguments* out,",
-        "    [[maybe_unused]] const opforge_attribute* attributes) {",
+        f"opforge_status {operator.host_name}_entry(opforge_context* raw, const opforge_arguments* in,",
+        "    const opforge_arguments* out, [[maybe_unused]] const opforge_attribute* attributes) {",
         "  [[maybe_unused]] const opforge::detail::Parameters inputs(in), outputs(out);",
         "  return opforge::detail::guarded(raw, [&](opforge::Context& context) {",
     ]

@@ -10,16 +10,31 @@ from opforge.schema.operator import Operator
 __all__ = ["table_unit"]
 
 _ENTRY = """\
+// What the code was built for and this machine lacks, or nullptr.
+static const char* missing_feature() {
+#if defined(__x86_64__) && defined(__AVX512F__)
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+      !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl")) {
+    return "AVX-512";
+  }
+#endif
+#if defined(__x86_64__) && defined(__AVX2__)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return "AVX2 and FMA";
+#endif
+  return nullptr;
+}
+
 // The only exported symbol.
 extern "C" OPFORGE_EXPORT const opforge_library* opforge_library_v1(const opforge_host* host) {
+  char reason[128] = "";
   if (host && host->abi != OPFORGE_ABI) {
-    if (host->reason && host->reason_size) {
-      std::snprintf(host->reason, host->reason_size, "the library is built for ABI %u, the host speaks ABI %u", OPFORGE_ABI,
-                    host->abi);
-    }
-    return nullptr;
+    std::snprintf(reason, sizeof reason, "it is built for ABI %u, the host speaks ABI %u", OPFORGE_ABI, host->abi);
+  } else if (const char* feature = missing_feature()) {
+    std::snprintf(reason, sizeof reason, "it is built for a processor with %s", feature);
   }
-  return &library;
+  if (!reason[0]) return &library;
+  if (host && host->reason && host->reason_size) std::snprintf(host->reason, host->reason_size, "%s", reason);
+  return nullptr;
 }
 """
 

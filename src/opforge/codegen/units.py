@@ -11,7 +11,10 @@ from opforge.schema.operator import Operator
 
 __all__ = ["SIGNATURE", "Unit", "cpp_string", "cpp_type", "dtype_choices", "kernel_namespace", "kernel_symbol"]
 
-SIGNATURE = "opforge_context* context, const opforge_arguments* in, const opforge_arguments* out,\n    const opforge_attribute* attributes"
+SIGNATURE = (
+    "opforge_context* context, const opforge_arguments* in, const opforge_arguments* out,\n"
+    "    const opforge_attribute* attributes"
+)
 """Parameters of opforge_kernel_fn."""
 
 _CPP_TYPES = {"f16": "opforge::f16", "bf16": "opforge::bf16"}

@@ -20,4 +20,4 @@ for _folder in sorted(info.name for info in pkgutil.iter_modules(__path__) if in
         _value = getattr(_module, _name)
         if isinstance(_value, Operator):
             globals()[_name] = _value
-            __all__.append(_name)  # noqa: PYI056
+            __all__.append(_name)

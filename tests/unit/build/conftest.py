@@ -6,7 +6,7 @@ import pytest
 
 import opforge as of
 
-_OP = '''import opforge as of
+_OP = """import opforge as of
 
 {function} = of.kernel(
     "test.build::{name}",
@@ -16,13 +16,14 @@ _OP = '''import opforge as of
     reference=lambda x, *, scale=2.0: x * scale,
     host_name="{function}",
 )
-'''
+"""
 
 _CC = """#include "opforge/kernel.h"
 #include "factor.h"
 
 template <class T>
-opforge::Status {function}(opforge::Context& context, opforge::View<const T, 1> x, double scale, opforge::View<T, 1> y) {{
+opforge::Status {function}(opforge::Context& context, opforge::View<const T, 1> x, double scale,
+                           opforge::View<T, 1> y) {{
   if (scale < 0) return context.fail("scale is %g, expected scale >= 0", scale);
   for (int64_t i = 0; i < x.shape(0); ++i) y(i) = x(i) * static_cast<T>(scale) * kFactor;
   return opforge::kOk;

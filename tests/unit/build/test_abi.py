@@ -48,8 +48,5 @@ def test_offsets_equal_those_of_the_header(tmp_path):
 def test_abi_header_is_plain_c(tmp_path):
     source = tmp_path / "plain.c"
     source.write_text('#include "opforge/abi.h"\nint size(void) { return (int)sizeof(opforge_library); }\n')
-    compiler = find_compiler().command[0]
-    subprocess.run(
-        [compiler, "-x", "c", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-c", f"-I{include_dir()}", str(source),
-         "-o", str(tmp_path / "plain.o")], check=True,
-    )  # fmt: skip
+    command = [find_compiler().command[0], "-x", "c", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+    subprocess.run([*command, "-c", f"-I{include_dir()}", str(source), "-o", str(tmp_path / "plain.o")], check=True)

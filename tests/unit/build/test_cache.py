@@ -135,7 +135,7 @@ def test_waiting_is_announced(tmp_path, scale, monkeypatch, capfd):
     opened = module.open_cache()
     with opened.lock("name", "key"):
         other = os.open(opened._folder("name", "key") / "lock", os.O_RDWR)
-        with pytest.raises(module.BuildError, match="waited .* for another build"):
+        with pytest.raises(module.BuildError, match=r"waited .* for another build"):
             module._acquire(other, "name")
         os.close(other)
     assert f"process {os.getpid()} is building name, waiting for it" in capfd.readouterr().err

@@ -10,7 +10,10 @@ from opforge.errors import ArgumentError, BuildError, OpforgeError, SchemaError,
 pytestmark = pytest.mark.compiler
 
 HEAD = '#include "opforge/kernel.h"\n'
-GOOD = "template <class T> opforge::Status {f}(opforge::Context& c, opforge::View<const T, 1> x, double s, opforge::View<T, 1> y)"
+GOOD = (
+    "template <class T> opforge::Status {f}(opforge::Context& c, opforge::View<const T, 1> x, double s, "
+    "opforge::View<T, 1> y)"
+)
 
 
 def test_error_names_the_authors_file_and_line(scale):
@@ -29,7 +32,8 @@ def test_error_names_the_authors_file_and_line(scale):
 
 
 def test_signature_mismatch_shows_the_declaration_to_write(scale):
-    operator = scale("Mismatch", cc=HEAD + "template <class T> void mismatch(opforge::Context&, opforge::View<T, 2>) {}\n")
+    cc = HEAD + "template <class T> void mismatch(opforge::Context&, opforge::View<T, 2>) {}\n"
+    operator = scale("Mismatch", cc=cc)
     with pytest.raises(BuildError) as caught:
         library_for([operator])
     text = str(caught.value)
@@ -70,14 +74,16 @@ def test_exception_of_the_author_becomes_error_text(scale):
 
 
 def test_exception_inside_parallel_for_is_carried_over(scale):
-    body = " { c.parallel_for(x.shape(0), 1, [&](int64_t, int64_t) { throw std::runtime_error(\"in a worker\"); }); return 0; }\n"
+    loop = 'c.parallel_for(x.shape(0), 1, [&](int64_t, int64_t) { throw std::runtime_error("in a worker"); });'
+    body = f" {{ {loop} return 0; }}\n"
     cc = HEAD + "#include <stdexcept>\n" + GOOD.format(f="worker") + body
     with pytest.raises(OpforgeError, match="the kernel threw: in a worker"):
         scale("Worker", cc=cc)(np.ones(3, np.float32))
 
 
 def test_void_kernels_and_overloads_serve(scale):
-    cc = HEAD + "void plain(opforge::Context&, opforge::View<const float, 1> x, double, opforge::View<float, 1> y) { y(0) = x(0) + 1; }\n"
+    parameters = "opforge::Context&, opforge::View<const float, 1> x, double, opforge::View<float, 1> y"
+    cc = HEAD + f"void plain({parameters}) {{ y(0) = x(0) + 1; }}\n"
     assert scale("Plain", cc=cc)(np.zeros(1, np.float32)).tolist() == [1.0]
 
 

@@ -1,5 +1,7 @@
 """Cases of ClipSigmoid: plain data for every host and check (opforge.verify.cases)."""
 
+_SPECIAL = ["nan", "inf", "-inf", 0.0, -0.0, 1e-40, -1e-40, 30.0, -30.0, 1.0]
+
 CASES = [
     {"name": "vector", "inputs": {"x": {"shape": [1000], "low": -8.0, "high": 8.0}}},
     {"name": "matrix", "inputs": {"x": {"shape": [7, 33], "normal": 2.0}}},
@@ -10,7 +12,7 @@ CASES = [
         "inputs": {"x": {"shape": [257], "low": -8.0, "high": 8.0}},
         "attributes": {"lo": 0.25, "hi": 0.5},
     },
-    {"name": "special", "inputs": {"x": {"values": ["nan", "inf", "-inf", 0.0, -0.0, 1e-40, -1e-40, 30.0, -30.0, 1.0]}}},
+    {"name": "special", "inputs": {"x": {"values": _SPECIAL}}},
 ]
 
 TOLERANCES = {

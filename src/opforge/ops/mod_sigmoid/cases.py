@@ -1,5 +1,7 @@
 """Cases of ModSigmoid: plain data for every host and check (opforge.verify.cases)."""
 
+_SPECIAL = ["nan", "inf", "-inf", 0.0, -0.0, 1e-40, -1e-40, 30.0, -30.0, 1.0]
+
 CASES = [
     {
         "name": "row",
@@ -17,7 +19,7 @@ CASES = [
     {"name": "empty", "inputs": {"x": {"shape": [0, 4]}, "threshold": {"shape": [4]}}},
     {
         "name": "special",
-        "inputs": {"x": {"values": ["nan", "inf", "-inf", 0.0, -0.0, 1e-40, -1e-40, 30.0, -30.0, 1.0]}, "threshold": {"values": 0.0}},
+        "inputs": {"x": {"values": _SPECIAL}, "threshold": {"values": 0.0}},
     },
 ]
 

@@ -1,12 +1,14 @@
 """Cases of Swish: plain data for every host and check (opforge.verify.cases)."""
 
+_SPECIAL = ["nan", "inf", "-inf", 0.0, -0.0, 1e-40, -1e-40, 30.0, -30.0, 1.0]
+
 CASES = [
     {"name": "vector", "inputs": {"x": {"shape": [1000], "low": -8.0, "high": 8.0}}},
     {"name": "matrix", "inputs": {"x": {"shape": [7, 33], "normal": 2.0}}},
     {"name": "scalar", "inputs": {"x": {"values": 0.75}}},
     {"name": "empty", "inputs": {"x": {"shape": [3, 0]}}},
     {"name": "beta", "inputs": {"x": {"shape": [257], "low": -8.0, "high": 8.0}}, "attributes": {"beta": 1.702}},
-    {"name": "special", "inputs": {"x": {"values": ["nan", "inf", "-inf", 0.0, -0.0, 1e-40, -1e-40, 30.0, -30.0, 1.0]}}},
+    {"name": "special", "inputs": {"x": {"values": _SPECIAL}}},
 ]
 
 TOLERANCES = {
