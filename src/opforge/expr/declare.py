@@ -226,7 +226,7 @@ def _hint(error: Exception) -> str:
         parameters = ", ".join(inspect.signature(function).parameters)
         return f"call of.{called[1]}({parameters})"
     if isinstance(error, AttributeError) and error.obj is not None and getattr(error.obj, "__name__", "") == "opforge":
-        close = nearest(error.name, functions.OPERATIONS)
+        close = nearest(error.name or "", functions.OPERATIONS)
         if close:
             return f"did you mean of.{close}?"
     return (

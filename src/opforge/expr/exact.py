@@ -97,7 +97,7 @@ MPMATH: dict[str, Callable[..., Number]] = {
 
 def evaluate(node: Node, inputs: Sequence[Number], attributes: Sequence[Number], digits: int) -> Number:
     """The value of an expression at scalars. Sides that a select does not choose are not computed."""
-    with mp.workdps(digits):
+    with mp.workdps(max(digits, mp.mp.dps)):
         leaves = {"input": [mp.mpf(v) for v in inputs], "attribute": [mp.mpf(v) for v in attributes]}
         return _value(node, leaves, {})
 

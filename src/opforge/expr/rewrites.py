@@ -46,7 +46,8 @@ def _ordered(b: Binding) -> bool:
 
 
 def _uniform(b: Binding) -> bool:
-    return all(b[letter].op in ("constant", "attribute") for letter in "lh")
+    """Bounds that are no tensors: only then is clip cheaper than min and max."""
+    return all(b[letter].op in ("constant", "attribute") for letter in "lh" if letter in b)
 
 
 EXACT = [
@@ -76,6 +77,8 @@ EXACT = [
     Rewrite("max(x, 0)", "relu(x)"),
     Rewrite("min(max(x, l), h)", "clip(x, l, h)", _uniform),
     Rewrite("max(min(x, k), c)", "clip(x, c, k)", _ordered),
+    Rewrite("min(relu(x), h)", "clip(x, 0, h)", _uniform),
+    Rewrite("relu(min(x, k))", "clip(x, 0, k)", lambda b: b["k"].value > 0),
     Rewrite("logical_not(logical_not(x))", "x"),
     Rewrite("select(logical_not(p), x, y)", "select(p, y, x)"),
 ]
@@ -121,6 +124,7 @@ STABLE = [
     Rewrite("tanh(x) - 1", "-2 * sigmoid(-2 * x)"),
     Rewrite("y + y * tanh(x)", "2 * (y * sigmoid(2 * x))"),
     Rewrite("y - y * tanh(x)", "2 * (y * sigmoid(-2 * x))"),
+    Rewrite("c * x + c * (x * tanh(y))", "(2 * c) * (x * sigmoid(2 * y))"),
     Rewrite("1 - square(tanh(x))", "4 * (sigmoid(2 * x) * sigmoid(-2 * x))"),
     # The error function.
     Rewrite("1 + erf(x)", "erfc(-x)"),
@@ -129,6 +133,7 @@ STABLE = [
     Rewrite("1 - erfc(x)", "erf(x)"),
     Rewrite("y + y * erf(x)", "y * erfc(-x)"),
     Rewrite("y - y * erf(x)", "y * erfc(x)"),
+    Rewrite("c * x + c * (x * erf(y))", "c * (x * erfc(-y))"),
 ]
 """Forms that keep digits, and shorter ones."""
 

@@ -144,7 +144,7 @@ def evaluate(name: str, args: list[Array], type_: ValueType) -> Array:
     with np.errstate(all="ignore"):
         if name == "cast":
             return cast(args[0], type_)
-        result = NUMPY[name](*args)
+        result = NUMPY[name](*(np.asarray(a) for a in args))
         if type_ is ValueType.F32:
             return np.asarray(result).astype(np.float32).astype(np.float64)
         return result
