@@ -19,7 +19,7 @@ struct DimTraits;
 template <>
 struct DimTraits<int64_t> {
   // A host's dimension as a value; nullopt = unknown.
-  static std::optional<int64_t> import(int64_t dim) {
+  static std::optional<int64_t> from_host(int64_t dim) {
     return dim < 0 ? std::nullopt : std::optional<int64_t>(dim);
   }
   static int64_t unknown() { return -1; }
@@ -146,7 +146,7 @@ class Binder {
   // ---- inputs
   int32_t rank(const Tensor& tensor) const { return shapes_[tensor.shape].rank; }
   Value dim_of(const Tensor& tensor, int32_t index) const {
-    return Traits::import(shapes_[tensor.shape].dims[index]);
+    return Traits::from_host(shapes_[tensor.shape].dims[index]);
   }
   Known& known(int32_t id) { return known_[static_cast<size_t>(id)]; }
   int32_t index_of(const Tensor& tensor) const { return static_cast<int32_t>(&tensor - tensors_.data()); }
