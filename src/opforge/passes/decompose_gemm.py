@@ -1,4 +1,4 @@
-"""Gemm is Transpose, MatMul, Mul and Add: forms that later passes and the fusion know already."""
+"""Gemm with constant f32 weights is Transpose, MatMul, Mul and Add: forms that later passes and the fusion know."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ ENSURES: tuple[str, ...] = ()
 
 
 def call(model: ir.Model) -> int:
-    """Replace every Gemm; transposes of constants are folded afterwards."""
+    """Replace; transposes of constants are folded afterwards."""
     count = 0
     for node in _edit.nodes(model):
-        if not _edit.is_op(node, "Gemm") or node.graph is None or node.inputs[0] is None or node.inputs[0].dtype is None:
+        if not _edit.is_op(node, "Gemm") or node.graph is None or node.inputs[0] is None:
+            continue
+        if node.inputs[0].dtype != ir.DataType.FLOAT or _edit.array(node.inputs[1]) is None:
             continue
         dtype: np.dtype[Any] = node.inputs[0].dtype.numpy()
         name = node.outputs[0].name or "gemm"

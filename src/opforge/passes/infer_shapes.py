@@ -142,19 +142,46 @@ def _publish(value: ir.Value) -> None:
             value.shape = ir.Shape(plain)
 
 
-def call(model: ir.Model) -> int:
-    """Infer the types and shapes of all values of the main graph."""
-    opset = model.opset_imports.get("", 1)
-    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+def _subgraphs(node: ir.Node) -> list[ir.Graph]:
+    found: list[ir.Graph] = []
+    for attr in node.attributes.values():
+        if attr.type is ir.AttributeType.GRAPH:
+            found.append(attr.as_graph())
+        elif attr.type is ir.AttributeType.GRAPHS:
+            found.extend(attr.as_graphs())
+    return found
+
+
+def _control_flow(node: ir.Node, opset: int) -> int:
+    """Infer inside the subgraphs; the outputs of an If have what both branches agree on."""
+    branches = _subgraphs(node)
+    changed = sum(_graph(branch, opset) for branch in branches)
+    if node.op_type == "If":
+        for k, output in enumerate(node.outputs):
+            ends = [branch.outputs[k] for branch in branches]
+            if output.dtype is None and all(end.type == ends[0].type for end in ends):
+                output.type = ends[0].type
+            shapes = [dims_of(end) for end in ends]
+            first = shapes[0]
+            if first is not None and all(s is not None and len(s) == len(first) for s in shapes):
+                columns = zip(*[s for s in shapes if s is not None], strict=True)
+                output.meta["dims"] = [c[0] if all(d == c[0] for d in c) else unknown() for c in columns]
+    return changed
+
+
+def _graph(graph: ir.Graph, opset: int) -> int:
+    for value in (*graph.inputs, *graph.initializers.values()):
         value.meta.pop("known", None)
         value.meta.pop("dims", None)
         dims_of(value)
     changed = 0
-    for node in model.graph:
+    for node in graph:
         for output in node.outputs:
             output.meta.pop("known", None)
             output.meta.pop("dims", None)
-        if node.domain in ("", "ai.onnx"):
+        if _subgraphs(node):
+            changed += _control_flow(node, opset)
+        elif node.domain in ("", "ai.onnx"):
             try:
                 _standard(node, opset)
             except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError) as error:
@@ -173,3 +200,8 @@ def call(model: ir.Model) -> int:
             changed += output.shape is None
             _publish(output)
     return changed
+
+
+def call(model: ir.Model) -> int:
+    """Infer the types and shapes of all values of the main graph and its subgraphs."""
+    return _graph(model.graph, model.opset_imports.get("", 1))

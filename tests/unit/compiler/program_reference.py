@@ -76,11 +76,12 @@ def unpack(value: Value) -> np.ndarray:
     return out
 
 
-def _windows(x: np.ndarray, kernel: Any, strides: Any, pads: Any, fill: float = 0.0) -> np.ndarray:
+def _windows(x: np.ndarray, kernel: Any, strides: Any, pads: Any, dilations: Any) -> np.ndarray:
     t, left, b, r = pads
-    x = np.pad(x, ((0, 0), (0, 0), (t, b), (left, r)), constant_values=fill)
-    v = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), axis=(2, 3))
-    return v[:, :, :: strides[0], :: strides[1]]
+    x = np.pad(x, ((0, 0), (0, 0), (t, b), (left, r)))
+    span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    v = np.lib.stride_tricks.sliding_window_view(x, span, axis=(2, 3))
+    return v[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
 
 
 def _winograd(x: np.ndarray, u: np.ndarray, pads: Any) -> np.ndarray:
@@ -193,7 +194,7 @@ def activate(y: np.ndarray, a: dict[str, Any]) -> np.ndarray:
     if kind == "hardswish":
         return y * np.clip(y / 6 + 0.5, 0, 1)
     if kind == "hardsigmoid":
-        return np.clip(y * a["alpha"] + a["beta"], 0, 1)
+        return np.clip(y * a["s"] + a["o"], 0, 1)
     if kind == "affine_hardswish":
         return y * np.clip(y * a["s"] + 0.5, 0, 1) + a["t"]
     raise AssertionError(kind)
@@ -226,13 +227,14 @@ def conv(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> l
         if algorithm == "winograd":
             for k in (0, 1):
                 n = x[0].shape[2 + k]
-                assert halo[k] + n + halo[2 + k] >= 4 * -(-n // 4) + 2, (halo, n)
+                outputs = n + pads[k] + pads[2 + k] - 2
+                assert pads[k] + n + halo[2 + k] >= 4 * -(-outputs // 4) + 2, (halo, n)
     data = x[0].astype(np.float64)
     assert data.shape[1] == a["channels_in"]
     if algorithm == "winograd":
         y = _winograd(data, x[1], pads)
     else:
-        v = _windows(data, a["kernel_shape"], a["strides"], pads)
+        v = _windows(data, a["kernel_shape"], a["strides"], pads, a["dilations"])
         w = x[1].astype(np.float64)
         y = np.einsum("nchwyx,cyx->nchw", v, w[:, 0]) if algorithm == "depthwise" else np.tensordot(v, w, ([1, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
     if len(x) > 2 and x[2] is not None:
@@ -253,7 +255,7 @@ def conv_transpose(run: Runner, node: Node, x: list[Any], rows: list[Any], kind:
 def pool(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
     assert kind == rows[0].layout.kind == "c16"
     a = node.attributes
-    feeds = {k: a[k] for k in ("kernel_shape", "strides", "pads", "ceil_mode")}
+    feeds = {k: a[k] for k in ("kernel_shape", "strides", "dilations", "pads", "ceil_mode")}
     if a["mode"] == "average":
         feeds["count_include_pad"] = a["count_include_pad"]
     name = "MaxPool" if a["mode"] == "max" else "AveragePool"

@@ -41,7 +41,7 @@ def _common(node: Node) -> tuple[Value, np.ndarray[Any, Any], list[int]] | None:
     if len(node.inputs) > 2 and node.inputs[2] is not None and _constant(node, 2) is None:
         return None
     pads = list(a.get("pads") or [0, 0, 0, 0])
-    if list(a.get("dilations") or [1, 1]) != [1, 1] or any(not 0 <= p <= 255 for p in pads) or not weight.size:
+    if any(not 0 <= p <= 200 for p in pads) or not weight.size:
         return None
     return x, weight, pads
 
@@ -51,23 +51,25 @@ def _conv(node: Node) -> Node | None:
     if found is None:
         return None
     x, weight, pads = found
-    group, strides = int(node.attributes.get("group", 1)), list(node.attributes.get("strides") or [1, 1])
+    a = node.attributes
+    group, strides, dilations = int(a.get("group", 1)), list(a.get("strides") or [1, 1]), list(a.get("dilations") or [1, 1])
     out, inner, kh, kw = weight.shape
     channels = inner * group
     depthwise = group == channels == out and group > 1
-    if (group != 1 and not depthwise) or kh * kw > 121 or max(strides) > 4:
+    if (group != 1 and not depthwise):
         return None
     algorithm, packing = "direct", "conv16"
     if depthwise:
         algorithm, packing = "depthwise", "depthwise16"
-    elif channels <= FIRST_CHANNELS and not x.is_blocked:
+    elif channels <= FIRST_CHANNELS and not x.is_blocked and dilations == [1, 1]:
         algorithm, packing = "first", "first16"
-    elif (kh, kw) == (3, 3) and strides == [1, 1] and pads == [1, 1, 1, 1] and _pays(node, channels, out):
+    elif (kh, kw) == (3, 3) and strides == dilations == [1, 1] and _pays(node, channels, out):
         algorithm, packing = "winograd", "winograd16"
     attributes = {
         "algorithm": algorithm,
         "kernel_shape": [kh, kw],
         "strides": strides,
+        "dilations": dilations,
         "pads": pads,
         "channels_in": channels,
         "channels_out": out,
@@ -87,7 +89,7 @@ def _transposed(node: Node) -> Node | None:
         return None
     x, weight, pads = found
     a = node.attributes
-    plain = a.get("group", 1) == 1 and not any(pads) and not any(a.get("output_padding") or []) and not a.get("output_shape")
+    plain = a.get("group", 1) == 1 and list(a.get("dilations") or [1, 1]) == [1, 1] and not any(pads) and not any(a.get("output_padding") or []) and not a.get("output_shape")
     if not plain or weight.shape[2:] != (2, 2) or list(a.get("strides") or [1, 1]) != [2, 2]:
         return None
     attributes = {
@@ -115,12 +117,15 @@ def halo_of(node: Node, x: Value) -> tuple[int, int, int, int]:
     if not node.is_made("Conv", "Pool") or node.inputs[0] is not x or not x.is_blocked:
         return (0, 0, 0, 0)
     top, left, bottom, right = node.attributes["pads"]
-    if node.attributes.get("algorithm") == "winograd":
-        bottom, right = (max(bottom, _tile_rest(x.dims[k] if x.dims else None)) for k in (2, 3))
+    if node.is_made("Pool"):
+        return (0, 0, 0, 0)  # pools skip what is padding
+    if node.attributes["algorithm"] == "winograd":
+        height, width = x.dims[2:] if x.dims is not None else (None, None)
+        bottom, right = _tile_rest(height, top, bottom), _tile_rest(width, left, right)
     return (top, left, bottom, right)
 
 
-def _tile_rest(size: Dim | None) -> int:
-    """Rows after the image that tiles of 4 outputs read: 4*ceil(n/4)+2 rows of the frame, one of them above."""
+def _tile_rest(size: Dim | None, before: int, after: int) -> int:
+    """Rows behind the image that tiles of 4 outputs read: in all 4*ceil(outputs/4)+2, from ``before`` rows above on."""
     n = size.constant if size is not None else None
-    return 4 if n is None else 4 * -(-n // 4) + 1 - n
+    return after + 3 if n is None else max(after, 4 * -(-(n + before + after - 2) // 4) + 2 - before - n)

@@ -12,8 +12,8 @@ from opforge.bin.lowering.select import ELEMENTWISE
 
 __all__ = ["blocked_operand", "fuse", "same_shape"]
 
-MAX_INPUTS, MAX_NODES = 24, 96
-"""Size of one formula, well below the bytecode's limits."""
+MAX_INPUTS, MAX_NODES = 16, 96
+"""Size of one formula: kernels take 16 operands, and long programs spill."""
 
 HOSTS = ("MatMul", "Conv", "ConvTranspose")
 """Nodes that take an epilogue."""
@@ -195,7 +195,7 @@ def _activation(host: Node, current: Value, rest: list[Node]) -> tuple[Value, li
         host.attributes["activation"] = "hardswish"
     elif row == "HardSigmoid":
         alpha = given.get("alpha", float(np.float32(0.2)))
-        host.attributes.update(activation="hardsigmoid", alpha=alpha, beta=given.get("beta", 0.5))
+        host.attributes.update(activation="hardsigmoid", s=alpha, o=given.get("beta", 0.5))
     elif row == "Clip":
         low, high = (*node.inputs[1:], None, None)[:2]
         if low is None or high is None or low.data is None or high.data is None:

@@ -40,12 +40,11 @@ def _pool(node: Node) -> Node | None:
     a, x = node.attributes, _blocked_input(node)
     if x is None or len(node.outputs) != 1 or a.get("auto_pad", "NOTSET") != "NOTSET" or a.get("storage_order", 0):
         return None
-    if list(a.get("dilations") or [1, 1]) != [1, 1]:
-        return None
     attributes: dict[str, Any] = {
         "mode": "max" if node.op == "MaxPool" else "average",
         "kernel_shape": a["kernel_shape"],
         "strides": list(a.get("strides") or [1, 1]),
+        "dilations": list(a.get("dilations") or [1, 1]),
         "pads": list(a.get("pads") or [0, 0, 0, 0]),
         "ceil_mode": a.get("ceil_mode", 0),
         "count_include_pad": a.get("count_include_pad", 0),

@@ -1,0 +1,140 @@
+"""``opforge.compile``: an ONNX model to one .bin."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from opforge.bin import format as bin_format
+from opforge.bin.lowering import convolution, emit, fuse, layout, pipeline, resolve, select, support
+from opforge.bin.lowering.graph import Graph
+from opforge.bin.lowering.report import CompileReport, describe
+from opforge.bin.program import Program
+from opforge.errors import ArgumentError, UnsupportedError
+from opforge.passes import _edit
+
+if TYPE_CHECKING:
+    ModelLike = str | os.PathLike[str] | onnx.ModelProto
+
+__all__ = ["CompileReport", "compile", "compile_program"]
+
+TARGETS = ("cpu",)
+PRECISIONS = ("model",)
+
+
+def compile(  # noqa: A001 - the public name is opforge.compile
+    model_or_path: ModelLike,
+    out_path: str | os.PathLike[str],
+    *,
+    target: str = "cpu",
+    precision: str = "model",
+    tune: bool = False,
+    operators: str | None = None,
+) -> CompileReport:
+    """Compile an ONNX model to a .bin.
+
+    Args:
+        model_or_path: a model, or the path of one (external data is found beside it).
+        out_path: the file to write; a file there is replaced in one step.
+        target: what the file is compiled for; "cpu" is one packing that every instruction set reads in place.
+        precision: "model" keeps the model's dtypes.
+        tune: measure alternatives on this machine (nothing to choose for the target "cpu").
+        operators: "registry" or "body" decides for custom nodes that have both a registered operator and a body in
+            the model that disagree; None makes that an error.
+
+    Returns:
+        What was fused, chosen and converted.
+
+    Raises:
+        MissingOperatorError: custom nodes that nothing defines; all are listed.
+        UnsupportedError: standard nodes, a target or a precision that nothing here serves; all nodes are listed.
+        ArgumentError: the model contradicts itself, or a body disagrees with the registered operator.
+    """
+    program, report = compile_program(
+        model_or_path, target=target, precision=precision, tune=tune, operators=operators
+    )
+    report.output = os.fspath(out_path)
+    report.bytes = bin_format.write(program, out_path)
+    return report
+
+
+def compile_program(
+    model_or_path: ModelLike,
+    *,
+    target: str = "cpu",
+    precision: str = "model",
+    tune: bool = False,
+    operators: str | None = None,
+    check: bool = False,
+) -> tuple[Program, CompileReport]:
+    """Compile without writing; ``check`` tests what each graph pass promises (see `compile` for the rest)."""
+    _choice("target", target, TARGETS)
+    _choice("precision", precision, PRECISIONS)
+    model, digest = _load(model_or_path)
+    report = CompileReport(target=target, opset=model.opset_imports.get("", 0), source_nodes=len(_edit.nodes(model)))
+    if tune:
+        report.warnings.append("tune=True has no effect: the target cpu chooses its tiles when it is loaded")
+    report.warnings += resolve.resolve(model, operators)
+    report.passes = pipeline.prepare(model, check=check)
+    graph = lower(model)
+    support.require_kernels(graph)
+    program = emit.emit(graph)
+    program.target = target
+    program.required = support.required_operators(graph)
+    program.metadata = _metadata(model, digest)
+    report.custom = support.custom_operators(graph)
+    return program, describe(report, graph, program)
+
+
+def lower(model: ir.Model) -> Graph:
+    """Select kernels, fuse, and lay out."""
+    graph = select.select(model)
+    convolution.block_convolutions(graph)
+    fuse.fuse(graph)
+    layout.assign_layouts(graph)
+    return graph
+
+
+def _choice(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UnsupportedError(f"unknown {what}", where=f"compile({what}=)", expected=" or ".join(map(repr, allowed)), got=repr(value))
+
+
+def _load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
+    """Return the model and the SHA-256 of its file (external data not included)."""
+    if isinstance(model_or_path, onnx.ModelProto):
+        proto = onnx.ModelProto()
+        proto.CopyFrom(model_or_path)
+        digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+        return ir.from_proto(proto), digest
+    path = Path(model_or_path)
+    if not path.is_file():
+        raise ArgumentError("the model does not exist", where=str(path), expected="an .onnx file")
+    content = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            content.update(block)
+    try:
+        model = ir.load(path)
+    except Exception as error:  # protobuf raises many kinds
+        raise ArgumentError("the file is not an ONNX model", where=str(path), got=f"{type(error).__name__}: {error}") from error
+    if not model.opset_imports:
+        raise ArgumentError("the model imports no operator set", where=str(path), expected="an ONNX model with opset_import")
+    return model, content.hexdigest()
+
+
+def _metadata(model: ir.Model, digest: str) -> dict[str, str]:
+    from opforge import __version__
+
+    own = {
+        "source_sha256": digest,
+        "compiler": f"opforge {__version__}",
+        "producer": " ".join(p for p in (model.producer_name, model.producer_version) if p),
+    }
+    own = {k: v for k, v in own.items() if v}
+    return {**{f"model.{k}": v for k, v in model.metadata_props.items()}, **own}

@@ -1,0 +1,74 @@
+"""The order of graph passes from an imported model to one that can be lowered."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from opforge.passes import (
+    _contract,
+    cancel_transposes,
+    decompose_batch_norm,
+    decompose_gemm,
+    explicit_pads,
+    fold_constants,
+    fold_scale_shift,
+    infer_shapes,
+    lift_constants,
+    merge_reshapes,
+    raise_gelu,
+    raise_hard_swish,
+    raise_layer_norm,
+    raise_swish,
+    remove_dead,
+    remove_identities,
+    share_subexpressions,
+    static_reshapes,
+    upgrade_opset,
+)
+
+__all__ = ["PASSES", "prepare"]
+
+PASSES = tuple(
+    _contract.as_pass(module)
+    for module in (
+        lift_constants,
+        infer_shapes,
+        upgrade_opset,
+        infer_shapes,
+        remove_identities,
+        decompose_gemm,
+        infer_shapes,
+        fold_constants,
+        share_subexpressions,
+        infer_shapes,
+        cancel_transposes,
+        static_reshapes,
+        infer_shapes,
+        merge_reshapes,
+        decompose_batch_norm,
+        raise_gelu,
+        raise_hard_swish,
+        raise_layer_norm,
+        fold_scale_shift,
+        raise_hard_swish,
+        raise_swish,
+        infer_shapes,
+        remove_identities,
+        cancel_transposes,
+        explicit_pads,
+        share_subexpressions,
+        remove_dead,
+        infer_shapes,
+    )
+)
+"""Shapes are inferred anew after every group of passes that makes nodes without them."""
+
+
+def prepare(model: ir.Model, *, check: bool = False) -> dict[str, int]:
+    """Run all passes on a model without functions; return what each changed."""
+    changes: dict[str, int] = {}
+    for graph_pass in PASSES:
+        count = _contract.run(model, graph_pass, check=check)
+        if graph_pass.NAME != infer_shapes.NAME:
+            changes[graph_pass.NAME] = changes.get(graph_pass.NAME, 0) + count
+    return {name: count for name, count in changes.items() if count}

@@ -1,0 +1,107 @@
+"""What a compilation did, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opforge.bin.lowering.graph import Graph, Node
+from opforge.bin.program import Program
+
+__all__ = ["CompileReport", "describe"]
+
+
+@dataclass
+class CompileReport:
+    """Result of ``opforge.compile``.
+
+    Attributes:
+        output: path of the .bin.
+        target: what it is compiled for.
+        opset: operator set of the model as it came.
+        source_nodes: nodes of the model.
+        program_nodes: nodes of the program.
+        bytes: size of the file.
+        weight_bytes: bytes of constants in the file.
+        passes: graph pass -> number of places that it changed.
+        operators: node of the program -> how often it stands there.
+        fused: fused group -> how often; e.g. ``MatMul + Gelu``.
+        algorithms: algorithm of a convolution or packing of a matrix product -> how often.
+        layouts: layout -> number of values that lie so.
+        conversions: layout conversions and dtype conversions that were inserted.
+        custom: custom operator -> how it runs.
+        warnings: what the caller should know.
+    """
+
+    output: str = ""
+    target: str = "cpu"
+    opset: int = 0
+    source_nodes: int = 0
+    program_nodes: int = 0
+    bytes: int = 0
+    weight_bytes: int = 0
+    passes: dict[str, int] = field(default_factory=dict)
+    operators: dict[str, int] = field(default_factory=dict)
+    fused: dict[str, int] = field(default_factory=dict)
+    algorithms: dict[str, int] = field(default_factory=dict)
+    layouts: dict[str, int] = field(default_factory=dict)
+    conversions: list[str] = field(default_factory=list)
+    custom: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give plain data, e.g. for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.output or 'program'} for {self.target}",
+            f"  nodes        {self.source_nodes} (opset {self.opset}) -> {self.program_nodes}",
+            f"  size         {self.bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB",
+            f"  operators    {_counts(self.operators)}",
+        ]
+        rows = {"fused": self.fused, "algorithms": self.algorithms, "layouts": self.layouts}
+        lines += [f"  {title:<13}{_counts(row)}" for title, row in rows.items() if row]
+        lines += [f"  custom       {name}: {how}" for name, how in self.custom.items()]
+        lines += [f"  conversion   {text}" for text in self.conversions]
+        lines += [f"  warning      {text}" for text in self.warnings]
+        return "\n".join(lines)
+
+
+def _counts(row: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(row.items(), key=lambda r: (-r[1], r[0])))
+
+
+def _group(node: Node) -> str | None:
+    """Name what was fused into a node."""
+    parts = [node.op] if node.op != "Formula" else []
+    if node.attributes.get("activation"):
+        parts.append(node.attributes["activation"])
+    if node.op == "Conv" and len(node.inputs) > 3 and node.inputs[3] is not None:
+        parts.append("residual")
+    parts += node.attributes.get("rows", [])
+    return " + ".join(parts) if len(parts) > 1 else None
+
+
+def describe(report: CompileReport, graph: Graph, program: Program) -> CompileReport:
+    """Fill in what the compiler's graph and the program show."""
+    report.program_nodes = len(graph.nodes)
+    report.operators = dict(Counter(n.op if n.domain in ("", "opforge") else f"{n.domain}::{n.op}" for n in graph.nodes))
+    report.fused = dict(Counter(g for n in graph.nodes if (g := _group(n)) is not None))
+    report.algorithms = dict(
+        Counter(
+            n.attributes["algorithm"] if n.op == "Conv" else {"MatMul": "matmul", "ConvTranspose": "deconvolution"}[n.op]
+            for n in graph.nodes
+            if n.is_made("Conv", "MatMul", "ConvTranspose")
+        )
+    )
+    report.layouts = dict(Counter(v.layout.kind for v in graph.values() if v.data is None))
+    for node in graph.nodes:
+        if node.is_made("Reorder") and node.inputs[0] is not None:
+            kinds = (node.inputs[0].layout.kind, node.output.layout.kind)
+            report.conversions.append(f"{kinds[0]} -> {kinds[1]}: {node.inputs[0].name}")
+    report.weight_bytes = sum(v.data.nbytes for v in program.values if isinstance(v.data, np.ndarray))
+    return report

@@ -1,0 +1,96 @@
+"""What the runtime has kernels for, and which libraries a program needs besides."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+from opforge.bin.lowering._generated.kernels import KERNELS
+from opforge.bin.lowering.graph import Graph, Node
+from opforge.bin.program import RequiredOperator
+from opforge.errors import UnsupportedError
+from opforge.schema import Operator, registry
+
+__all__ = ["custom_operators", "require_kernels", "required_operators"]
+
+
+def _served(node: Node) -> bool:
+    return any(first <= node.since <= last for first, last in KERNELS.get((node.domain, node.op), ()))
+
+
+def require_kernels(graph: Graph) -> None:
+    """Raise UnsupportedError that lists every node without a kernel."""
+    missing: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        if node.domain in ("", "opforge") and not _served(node):
+            name = f"{node.op}:{node.since}" if (node.domain, node.op) in KERNELS else node.op
+            missing.setdefault(name, []).append(", ".join(node.origin) or node.output.name)
+    if not missing:
+        return
+    lines = [
+        f"{name} ({len(places)} nodes: {', '.join(places[:4])}{', ...' if len(places) > 4 else ''})"
+        for name, places in sorted(missing.items())
+    ]
+    known = sorted(name for domain, name in KERNELS if domain == "")
+    near = {name: match for name in missing if (match := registry.nearest(name, known)) and match != name}
+    raise UnsupportedError(
+        "the runtime has no kernels for nodes of the model",
+        expected="operators of docs/operators.md",
+        got="".join(f"\n    {line}" for line in lines),
+        hint="; ".join(f"{a}: nearest is {b}" for a, b in near.items()) or None,
+    )
+
+
+def _operators(graph: Graph) -> dict[str, Operator]:
+    found: dict[str, Operator] = {}
+    for node in graph.nodes:
+        if node.domain not in ("", "opforge"):
+            operator = registry.get(node.domain, node.op, node.since)
+            found[operator.key] = operator
+    return found
+
+
+def required_operators(graph: Graph) -> list[RequiredOperator]:
+    """List the kernel operators that come from libraries."""
+    rows = []
+    for operator in _operators(graph).values():
+        rows.append(
+            RequiredOperator(
+                domain=operator.domain,
+                name=operator.name,
+                version=operator.since_version,
+                library=_library(operator),
+                schema_hash=operator.schema_hash,
+                content_hash=_content_hash(operator),
+                signature=str(operator.signature),
+                types=operator.types_text,
+            )
+        )
+    return rows
+
+
+def _library(operator: Operator) -> str:
+    return operator.package or operator.host_namespace
+
+
+def _content_hash(operator: Operator) -> str:
+    """Return the content hash of the operator's built library where its manifest is on the search path, else ""."""
+    name = f"{_library(operator).replace('.', '_')}.manifest.json"
+    for folder in filter(None, os.environ.get("OPFORGE_LIBRARY_PATH", "").split(os.pathsep)):
+        path = Path(folder) / name
+        if path.is_file():
+            return str(json.loads(path.read_text("utf-8")).get("content_hash", ""))
+    return ""
+
+
+def custom_operators(graph: Graph) -> dict[str, str]:
+    """Say how each custom operator of the model runs."""
+    counts: Counter[str] = Counter()
+    for node in graph.nodes:
+        counts.update(r for r in node.attributes.get("rows", []) if "::" in r)
+    found = {name: f"formula bytecode in {count} nodes" for name, count in counts.items()}
+    for key, operator in _operators(graph).items():
+        found[key] = f"kernel of library {_library(operator)}"
+    return found
