@@ -1,0 +1,128 @@
+// context.h: what a PyTorch adapter offers to a running kernel: scratch memory, error text, the host's threads.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "opforge/abi.h"
+
+namespace opforge::torch_host {
+
+// Runs body(user, chunk_begin, chunk_end) over chunk numbers in the host's pool.
+using ParallelChunks = void (*)(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user);
+
+// The context of one call. The base comes first, so that a pointer to it is a pointer to the whole.
+struct CallContext {
+  opforge_context base;
+  ParallelChunks chunks;
+  opforge_status (*allocate)(CallContext*, int32_t index, const int64_t* shape, int32_t ndim);
+  void* call;  // the adapter's own state, for `allocate`
+  std::vector<std::unique_ptr<void, decltype(&std::free)>> scratch;
+  std::string text;
+
+  CallContext(ParallelChunks parallel, const void* kernel_data);
+};
+
+namespace context_functions {
+
+inline CallContext& whole(opforge_context* context) { return *reinterpret_cast<CallContext*>(context); }
+
+// A nested call runs serially: one flag per thread.
+inline bool& inside_parallel() {
+  static thread_local bool inside = false;
+  return inside;
+}
+
+struct Chunks {
+  int64_t n, grain;
+  opforge_range_fn body;
+  void* user;
+};
+
+inline void run_chunks(int64_t begin, int64_t end, void* pointer) {
+  const Chunks& work = *static_cast<const Chunks*>(pointer);
+  bool& inside = inside_parallel();
+  const bool before = inside;
+  inside = true;
+  for (int64_t chunk = begin; chunk < end; ++chunk) {
+    const int64_t first = chunk * work.grain;
+    const int64_t last = work.n - first < work.grain ? work.n : first + work.grain;
+    work.body(work.user, first, last);
+  }
+  inside = before;
+}
+
+// The host's own parallel_for divides by the number of threads; dividing into chunks of `grain` first keeps the
+// results of a kernel independent of it.
+inline opforge_status parallel_for(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
+                                   void* user) {
+  if (n <= 0) return OPFORGE_STATUS_OK;
+  if (grain < 1) grain = 1;
+  if (n <= grain) {
+    body(user, 0, n);
+    return OPFORGE_STATUS_OK;
+  }
+  Chunks work{n, grain, body, user};
+  const int64_t chunks = (n - 1) / grain + 1;
+  if (inside_parallel()) {
+    run_chunks(0, chunks, &work);
+    return OPFORGE_STATUS_OK;
+  }
+  try {
+    whole(context).chunks(chunks, &run_chunks, &work);
+  } catch (const std::exception& error) {
+    return context->error(context, OPFORGE_STATUS_INTERNAL, error.what());
+  } catch (...) {
+    return context->error(context, OPFORGE_STATUS_INTERNAL, "the host's parallel_for failed");
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+inline void* scratch(opforge_context* context, size_t bytes, size_t alignment) {
+  if (alignment < sizeof(void*)) alignment = sizeof(void*);
+  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  if (rounded < bytes) return nullptr;
+  void* memory = std::aligned_alloc(alignment, rounded ? rounded : alignment);
+  if (memory == nullptr) return nullptr;
+  whole(context).scratch.emplace_back(memory, &std::free);
+  return memory;
+}
+
+inline opforge_status allocate_output(opforge_context* context, int32_t index, const int64_t* shape,
+                                      int32_t ndim) {
+  CallContext& self = whole(context);
+  if (self.allocate == nullptr) {
+    return context->error(context, OPFORGE_STATUS_UNSUPPORTED, "this host allocates no outputs in a kernel");
+  }
+  return self.allocate(&self, index, shape, ndim);
+}
+
+inline opforge_status error(opforge_context* context, opforge_status code, const char* text) {
+  whole(context).text = text ? text : "";
+  return code;
+}
+
+inline void log(opforge_context*, int32_t level, const char* text) {
+  if (level >= OPFORGE_LOG_WARNING) std::fprintf(stderr, "opforge: %s\n", text);
+}
+
+}  // namespace context_functions
+
+inline CallContext::CallContext(ParallelChunks parallel, const void* kernel_data)
+    : base{}, chunks(parallel), allocate(nullptr), call(nullptr) {
+  base.size = sizeof(opforge_context);
+  base.abi = OPFORGE_ABI;
+  base.device = {OPFORGE_DEVICE_CPU, 0};
+  base.kernel_data = kernel_data;
+  base.parallel_for = &context_functions::parallel_for;
+  base.scratch = &context_functions::scratch;
+  base.allocate_output = &context_functions::allocate_output;
+  base.error = &context_functions::error;
+  base.log = &context_functions::log;
+}
+
+}  // namespace opforge::torch_host

@@ -1,0 +1,47 @@
+// failure.h: errors of the adapters: one exception with a status, and the last one of each thread, from which
+// Python makes the class that opforge promises (PyTorch itself turns every C++ exception into a RuntimeError).
+#pragma once
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "opforge/abi.h"
+
+namespace opforge::torch_host {
+
+struct Failure : std::exception {
+  opforge_status status;
+  std::string text;
+
+  Failure(opforge_status code, std::string message) : status(code), text(std::move(message)) {}
+  const char* what() const noexcept override { return text.c_str(); }
+};
+
+// The same form as opforge.errors.OpforgeError.
+inline Failure failure(opforge_status status, const std::string& where, const std::string& what,
+                       const std::string& expected = "", const std::string& got = "",
+                       const std::string& hint = "") {
+  std::string text = where.empty() ? what : where + ": " + what;
+  if (!expected.empty()) text += "\n  expected: " + expected;
+  if (!got.empty()) text += "\n  got: " + got;
+  if (!hint.empty()) text += "\n  to do: " + hint;
+  return Failure(status, std::move(text));
+}
+
+struct LastFailure {
+  opforge_status status = OPFORGE_STATUS_OK;
+  std::string text;
+};
+
+inline LastFailure& last_failure() {
+  static thread_local LastFailure last;
+  return last;
+}
+
+inline void remember(const Failure& error) {
+  last_failure().status = error.status;
+  last_failure().text = error.text;
+}
+
+}  // namespace opforge::torch_host

@@ -1,0 +1,201 @@
+// plan.h: one operator of a kernel library, read once at registration: its signature, its schema in PyTorch's words,
+// and the choice of a kernel. Nothing here knows PyTorch's types; both routes use it.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/failure.h"
+#include "opforge/abi.h"
+#include "opforge/detail/infer.h"
+#include "opforge/detail/signature.h"
+
+namespace opforge::torch_host {
+
+// Shapes by broadcasting alone, for signatures in which every input is one *S: what formula operators have. It gives
+// what detail::Binder gives, without touching the heap; whatever it does not take, the binder does, or explains.
+struct FastRule {
+  bool usable = false;
+  std::vector<int32_t> first_with_run;           // per input: the first input that has the same *S
+  std::vector<std::vector<int32_t>> broadcasts;  // per output: the inputs whose shapes are broadcast
+};
+
+struct Plan {
+  explicit Plan(const opforge_operator* table_operator);
+
+  const opforge_operator* table;
+  std::string key;    // domain::Name:version
+  std::string where;  // domain::Name, for messages
+  detail::Signature signature;
+  FastRule fast;
+  std::string schema;      // PyTorch schema without the name: "(Tensor x, *, float lo=0.1) -> Tensor"
+  bool data_dependent = false;  // an output has a dimension `_`
+
+  // The kernel for these dtypes (one per type variable); raises with the list of those that exist.
+  const opforge_kernel* kernel(const opforge_dtype* bound, int32_t device_type) const;
+
+ private:
+  void find_fast_rule();
+  std::string torch_schema() const;
+};
+
+inline std::string argument(const Plan& plan, size_t input) {
+  return plan.where + ", argument " + plan.signature.inputs[input].name;
+}
+
+inline Failure failure_of(const detail::Problem& problem) {
+  return Failure(problem.status(), problem.message());
+}
+
+inline Failure kernel_failure(const Plan& plan, opforge_status status, const std::string& text) {
+  return failure(status, plan.where, text.empty() ? "the kernel failed with status " + std::to_string(status) : text);
+}
+
+inline Plan::Plan(const opforge_operator* table_operator)
+    : table(table_operator),
+      key(std::string(table->domain) + "::" + table->name + ":" + std::to_string(table->since_version)),
+      where(std::string(table->domain) + "::" + table->name) {
+  if (table->abi != OPFORGE_ABI || table->size < sizeof(opforge_operator)) {
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, key, "the library was built for another ABI",
+                  "ABI " + std::to_string(OPFORGE_ABI), "ABI " + std::to_string(table->abi),
+                  "build the operator package again with this version of opforge");
+  }
+  detail::Problem problem;
+  if (!detail::parse_signature(table->signature, table->types, where, &signature, &problem)) throw failure_of(problem);
+  if (signature.inputs.empty()) {
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, key, "PyTorch chooses a kernel by an input tensor", "at least one input",
+                  "none");
+  }
+  for (const detail::Parameter& output : signature.outputs) {
+    for (const detail::Dim& dim : output.dims) data_dependent = data_dependent || dim.kind == detail::Dim::kAny;
+  }
+  find_fast_rule();
+  schema = torch_schema();
+}
+
+inline void Plan::find_fast_rule() {
+  std::vector<int32_t> run_of;  // per input: the number of its *S
+  for (const detail::Parameter& input : signature.inputs) {
+    if (input.optional || input.variadic || input.dims.size() != 1 || input.dims[0].kind != detail::Dim::kRest) return;
+    run_of.push_back(input.dims[0].ids[0]);
+  }
+  const auto first_with = [&](int32_t id) {
+    for (size_t i = 0; i < run_of.size(); ++i) {
+      if (run_of[i] == id) return static_cast<int32_t>(i);
+    }
+    return -1;
+  };
+  FastRule rule;
+  for (const int32_t id : run_of) rule.first_with_run.push_back(first_with(id));
+  for (const detail::Parameter& output : signature.outputs) {
+    if (output.optional || output.variadic || output.dims.size() != 1 || !output.dims[0].is_run()) return;
+    rule.broadcasts.emplace_back();
+    for (const int32_t id : output.dims[0].ids) {
+      rule.broadcasts.back().push_back(first_with(id));
+      if (rule.broadcasts.back().back() < 0) return;
+    }
+  }
+  rule.usable = true;
+  fast = std::move(rule);
+}
+
+inline const opforge_kernel* Plan::kernel(const opforge_dtype* bound, int32_t device_type) const {
+  const size_t variables = signature.types.size();
+  for (int32_t k = 0; k < table->n_kernels; ++k) {
+    const opforge_kernel* candidate = table->kernels[k];
+    if (candidate->device_type != device_type || candidate->n_dtypes != static_cast<int32_t>(variables)) continue;
+    bool fits = true;
+    for (size_t v = 0; fits && v < variables; ++v) fits = detail::same(candidate->dtypes[v], bound[v]);
+    if (fits) return candidate;
+  }
+  std::vector<std::string> candidates, wanted;
+  for (int32_t k = 0; k < table->n_kernels; ++k) {
+    std::string row = "device " + std::to_string(table->kernels[k]->device_type);
+    for (int32_t v = 0; v < table->kernels[k]->n_dtypes; ++v) {
+      row += " " + detail::dtype_name(table->kernels[k]->dtypes[v]);
+    }
+    candidates.push_back(std::move(row));
+  }
+  for (size_t v = 0; v < variables; ++v) {
+    wanted.push_back(signature.types[v].name + " = " + detail::dtype_name(bound[v]));
+  }
+  throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "no kernel for these dtypes",
+                candidates.empty() ? "none is built" : detail::join(candidates, "; "), detail::join(wanted),
+                "build the operator package again");
+}
+
+namespace words {
+
+// A literal as PyTorch's schema language writes it.
+inline std::string default_value(const detail::Literal& literal) {
+  std::vector<std::string> items;
+  for (const detail::Scalar& item : literal.items) {
+    switch (item.kind) {
+      case OPFORGE_ATTRIBUTE_BOOL:
+        items.push_back(item.i != 0 ? "True" : "False");
+        break;
+      case OPFORGE_ATTRIBUTE_INT:
+        items.push_back(std::to_string(item.i));
+        break;
+      case OPFORGE_ATTRIBUTE_FLOAT:
+        items.push_back(detail::format_float(item.f));
+        break;
+      default:
+        items.push_back(detail::format_string(item.s));
+    }
+  }
+  return literal.list ? "[" + detail::join(items) + "]" : detail::join(items);
+}
+
+inline const char* type(const detail::Parameter& parameter) {
+  return parameter.variadic ? "Tensor[]" : parameter.optional ? "Tensor?" : "Tensor";
+}
+
+inline const char* type(int32_t attribute_kind) {
+  static const char* const kTypes[] = {"", "int", "float", "str", "bool", "int[]", "float[]", "str[]", "bool[]"};
+  return kTypes[attribute_kind];
+}
+
+}  // namespace words
+
+// Whether PyTorch's schema language cannot write the default (lists of strings and bools, infinities, unusual
+// characters). The argument is then optional there, and None stands for the default.
+inline bool default_is_none(const detail::Attribute& attribute) {
+  if (attribute.required) return false;
+  if (attribute.kind == OPFORGE_ATTRIBUTE_STRINGS || attribute.kind == OPFORGE_ATTRIBUTE_BOOLS) return true;
+  for (const double value : attribute.default_value.floats) {
+    if (!std::isfinite(value)) return true;
+  }
+  for (const std::string& text : attribute.default_value.strings) {
+    for (const char c : text) {
+      if (c < 0x20 || c > 0x7e || c == '"' || c == '\'' || c == '\\') return true;
+    }
+  }
+  return false;
+}
+
+inline std::string Plan::torch_schema() const {
+  std::vector<std::string> arguments, results;
+  for (size_t i = 0; i < signature.inputs.size(); ++i) {
+    bool rest_optional = true;
+    for (size_t k = i; k < signature.inputs.size(); ++k) rest_optional = rest_optional && signature.inputs[k].optional;
+    arguments.push_back(std::string(words::type(signature.inputs[i])) + " " + signature.inputs[i].name +
+                        (rest_optional ? "=None" : ""));
+  }
+  if (!signature.attributes.empty()) arguments.emplace_back("*");
+  for (const detail::Attribute& attribute : signature.attributes) {
+    const bool none = default_is_none(attribute);
+    arguments.push_back(std::string(words::type(attribute.kind)) + (none ? "? " : " ") + attribute.name);
+    if (none) {
+      arguments.back() += "=None";
+    } else if (!attribute.required) {
+      arguments.back() += "=" + words::default_value(detail::to_literal(attribute.default_value));
+    }
+  }
+  for (const detail::Parameter& output : signature.outputs) results.emplace_back(words::type(output));
+  const std::string result = results.size() == 1 ? results[0] : "(" + detail::join(results) + ")";
+  return "(" + detail::join(arguments) + ") -> " + result;
+}
+
+}  // namespace opforge::torch_host

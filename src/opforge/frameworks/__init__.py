@@ -1,0 +1,5 @@
+"""Hosts that train: one folder per framework, each with the functions of ``_protocol.Framework``."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,177 @@
+"""The native adapter of this process: which route it takes, and the C functions of the one that is loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import torch
+
+from opforge._paths import library_dir
+from opforge.errors import (
+    ArgumentError,
+    Candidate,
+    CandidateError,
+    CorruptFileError,
+    DtypeError,
+    InternalError,
+    MissingOperatorError,
+    OpforgeError,
+    UnsupportedError,
+)
+from opforge.frameworks.torch import _accelerator
+
+__all__ = ["Adapter", "Route", "adapter", "last_failure", "route", "to_error"]
+
+Route = Literal["stable", "accelerator"]
+ROUTES: Final = ("auto", "stable", "accelerator")
+_TEXT_SIZE: Final = 16384
+
+# OPFORGE_STATUS_* -> class
+_CLASSES: Final[dict[int, type[OpforgeError]]] = {
+    1: ArgumentError,
+    2: DtypeError,
+    3: UnsupportedError,
+    4: InternalError,
+    5: CorruptFileError,
+    6: MissingOperatorError,
+    7: InternalError,
+}
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A loaded adapter.
+
+    Attributes:
+        route: ``stable`` (prebuilt, through PyTorch's stable C ABI) or ``accelerator`` (compiled here, with C++
+            autograd).
+        path: its shared object.
+        library: the ctypes handle.
+    """
+
+    route: Route
+    path: Path
+    library: ctypes.CDLL
+
+    def define(self, operator: int, namespace: str, name: str) -> None:
+        """Register the operator whose ``opforge_operator`` lies at this address as ``torch.ops.namespace.name``."""
+        text = ctypes.create_string_buffer(_TEXT_SIZE)
+        status = self.library.opforge_torch_define(operator, namespace.encode(), name.encode(), text, _TEXT_SIZE)
+        if status:
+            raise to_error(status, text.value.decode("utf-8", "replace"))
+
+
+_lock = threading.Lock()
+_adapter: Adapter | None = None
+
+
+def route() -> Route:
+    """Return the route of this process; it is chosen on the first question and stays.
+
+    ``OPFORGE_TORCH_ROUTE`` = ``auto`` (the accelerator where it has been built, else the stable route), ``stable`` or
+    ``accelerator``.
+    """
+    return adapter().route
+
+
+def adapter() -> Adapter:
+    """Return the adapter of this process, loading it on the first call.
+
+    Raises:
+        ArgumentError: ``OPFORGE_TORCH_ROUTE`` has an unknown value.
+        CandidateError: no adapter can be loaded; each is listed with its reason.
+    """
+    global _adapter
+    if _adapter is None:
+        with _lock:
+            if _adapter is None:
+                _adapter = _choose()
+    return _adapter
+
+
+def _choose() -> Adapter:
+    wanted = os.environ.get("OPFORGE_TORCH_ROUTE", "auto").strip().lower() or "auto"
+    if wanted not in ROUTES:
+        raise ArgumentError("unknown route", where="OPFORGE_TORCH_ROUTE", expected=" | ".join(ROUTES), got=repr(wanted))
+    rejected: list[Candidate] = []
+    if wanted != "stable":
+        path = _accelerator.built()
+        if path is None:
+            rejected.append(Candidate("accelerator", "not built for this PyTorch yet"))
+        else:
+            try:
+                return _load("accelerator", path)
+            except OpforgeError as error:
+                rejected.append(Candidate("accelerator", str(error)))
+    if wanted != "accelerator":
+        try:
+            return _load("stable", library_dir() / "libopforge_torch.so")
+        except OpforgeError as error:
+            rejected.append(Candidate("stable", str(error)))
+    raise CandidateError(
+        "no PyTorch adapter can be loaded",
+        rejected,
+        where=f"torch {torch.__version__}",
+        hint="build the accelerator: opforge build --host torch",
+    )
+
+
+def _load(kind: Route, path: Path) -> Adapter:
+    if not path.is_file():
+        raise MissingOperatorError("the adapter is not there", where=str(path), hint="install opforge again")
+    try:
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        raise UnsupportedError("the adapter does not load", where=str(path), got=str(error)) from None
+    library.opforge_torch_define.argtypes = [
+        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t,
+    ]  # fmt: skip
+    library.opforge_torch_define.restype = ctypes.c_int32
+    library.opforge_torch_last_failure.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    library.opforge_torch_last_failure.restype = ctypes.c_int32
+    library.opforge_torch_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
+    library.opforge_torch_open.restype = ctypes.c_int32
+    text = ctypes.create_string_buffer(_TEXT_SIZE)
+    status = library.opforge_torch_open(str(_libtorch()).encode(), text, _TEXT_SIZE)
+    if status:
+        raise to_error(status, text.value.decode("utf-8", "replace"))
+    return Adapter(kind, path, library)
+
+
+def _libtorch() -> Path:
+    return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+
+
+def last_failure() -> OpforgeError | None:
+    """Return what the adapter last raised in this thread, as the class that opforge promises, and forget it."""
+    if _adapter is None:
+        return None
+    text = ctypes.create_string_buffer(_TEXT_SIZE)
+    status = _adapter.library.opforge_torch_last_failure(text, _TEXT_SIZE)
+    return to_error(status, text.value.decode("utf-8", "replace")) if status else None
+
+
+def to_error(status: int, text: str) -> OpforgeError:
+    """Make the exception of a status from the text that C++ composed."""
+    head, *lines = text.split("\n")
+    answers: dict[str, str] = {}
+    current = ""
+    for line in lines:
+        for label, key in (("  expected: ", "expected"), ("  got: ", "got"), ("  to do: ", "hint")):
+            if line.startswith(label):
+                current = key
+                answers[key] = line[len(label) :]
+                break
+        else:
+            if current:
+                answers[current] += "\n" + line
+            else:
+                head += "\n" + line
+    return _CLASSES.get(status, InternalError)(
+        head, expected=answers.get("expected"), got=answers.get("got"), hint=answers.get("hint")
+    )

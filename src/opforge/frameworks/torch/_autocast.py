@@ -1,0 +1,60 @@
+"""Autocast of the stable route: the operator's declared rule, as a kernel at the autocast key.
+
+promote: floating inputs are cast to the widest dtype among them. f32: half inputs are cast to float32. lower: float32
+inputs are cast to autocast's dtype. none: inputs stay as they are. Float64 inputs are left alone by f32 and lower, as
+in PyTorch's own rules. The casts are recorded by autograd, so each gradient comes back in its input's own dtype.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from opforge.frameworks.torch._entries import Entry
+
+__all__ = ["register"]
+
+
+def register(entry: Entry, library: torch.library.Library) -> None:
+    """Register the autocast kernel, unless the rule is ``none``."""
+    if entry.autocast == "none":
+        return
+    rule, overload = entry.autocast, entry.overload
+    without_autocast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
+        target = _target(rule, arguments)
+        if target is not None:
+            arguments = tuple(_cast(argument, target, rule) for argument in arguments)
+        with torch._C._ExcludeDispatchKeyGuard(without_autocast):
+            return overload(*arguments, **attributes)
+
+    library.impl(entry.name, kernel, "AutocastCPU", with_keyset=True)
+
+
+def _floating(arguments: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    flat = [t for a in arguments for t in (a if isinstance(a, list | tuple) else (a,))]
+    return [t for t in flat if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def _target(rule: str, arguments: Any) -> torch.dtype | None:  # noqa: ANN401
+    if rule == "f32":
+        return torch.float32
+    if rule == "lower":
+        return torch.get_autocast_dtype("cpu")
+    target: torch.dtype | None = None
+    for tensor in _floating(arguments):
+        target = tensor.dtype if target is None else torch.promote_types(target, tensor.dtype)
+    return target
+
+
+def _cast(argument: Any, target: torch.dtype, rule: str) -> Any:  # noqa: ANN401
+    if isinstance(argument, list | tuple):
+        return [_cast(item, target, rule) for item in argument]
+    if not isinstance(argument, torch.Tensor) or not argument.is_floating_point():
+        return argument
+    if rule != "promote" and argument.dtype == torch.float64:
+        return argument
+    return argument.to(target)
