@@ -30,6 +30,7 @@ def kernel(
     deterministic: bool = True,
     pure: bool = True,
     doc: str | None = None,
+    onnx_body: str | None = None,
 ) -> Operator:
     """Declare a kernel operator.
 
@@ -49,6 +50,8 @@ def kernel(
         deterministic: whether equal inputs give equal bits.
         pure: whether it has no effects, so that it may be folded and shared.
         doc: text for people.
+        onnx_body: nodes in ONNX's text form that compute the outputs from the inputs by their names; exported models
+            carry them, so that runtimes without the kernel can run the operator.
 
     Raises:
         SchemaError: the declaration is wrong, or a source file is missing.
@@ -90,6 +93,7 @@ def kernel(
             gradient=program if gradient is not None and differentiable is not False else None,
             host_name=host_name,
             doc=doc or "",
+            onnx_body=onnx_body,
             sources=paths,
             reference_function=reference,
             module=frame.f_globals.get("__name__", ""),

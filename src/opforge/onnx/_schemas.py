@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opforge.schema import DType, Operator
+from opforge.schema import DType, Operator, Required
 
 if TYPE_CHECKING:
     from onnx import defs
@@ -56,7 +56,7 @@ def onnx_schema(operator: Operator) -> defs.OpSchema:
         "strings": kinds.STRINGS,
     }
     attributes = [
-        defs.OpSchema.Attribute(a.name, codes[a.kind], required=not a.has_default) for a in operator.signature.attributes
+        defs.OpSchema.Attribute(a.name, codes[a.kind], required=isinstance(a.default, Required)) for a in operator.signature.attributes
     ]
     return defs.OpSchema(
         operator.name,

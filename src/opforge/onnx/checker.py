@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opforge.onnx._walk import Place, nodes, opset_versions, standard
-from opforge.schema import DType, Operator, Signature, registry
+from opforge.schema import DType, Operator, Required, Signature, registry
 
 if TYPE_CHECKING:
     import onnx
@@ -90,17 +90,16 @@ def _custom_node(place: Place, bodies: set[tuple[str, str]], types: dict[str, in
 def _unknown(place: Place, version: int | None) -> Problem:
     node = place.node
     key = f"{node.domain}::{node.op_type}"
-    newer = [op for op in registry.all_operators() if op.qualified_name == key]
-    if newer:
-        versions = sorted(op.since_version for op in newer)
+    versions = registry.versions(node.domain, node.op_type)
+    if versions:
         return Problem(
             _label(place),
             "the imported version of the domain is older than the operator",
             expected=f"{node.domain} version {versions[0]} or newer",
             got=f"version {version}",
         )
-    near = registry.nearest(key)
-    hint = f"did you mean {near[0]}?" if near else "register it: of.load(package), or --package on the command line"
+    near = registry.nearest(key, registry.operators())
+    hint = f"did you mean {near}?" if near else "register it: of.load(package), or --package on the command line"
     return Problem(_label(place), "nobody registered this operator and the model has no body for it", got=key, hint=hint)
 
 
@@ -136,9 +135,9 @@ def _attributes(place: Place, signature: Signature) -> Iterator[Problem]:
         stored = _KINDS.get(attribute.type, "another type")
         if stored != _STORED.get(kind, kind):
             yield Problem(_label(place), f"the attribute {name!r} has the wrong type", expected=_STORED.get(kind, kind), got=stored)
-    for name, attribute in declared.items():
-        if name not in given and not attribute.has_default:
-            yield Problem(_label(place), f"the attribute {name!r} is missing", expected=attribute.kind)
+    for name, wanted in declared.items():
+        if name not in given and isinstance(wanted.default, Required):
+            yield Problem(_label(place), f"the attribute {name!r} is missing", expected=wanted.kind)
 
 
 def _dtypes(place: Place, operator: Operator, types: dict[str, int]) -> Iterator[Problem]:

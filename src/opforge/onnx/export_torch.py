@@ -125,7 +125,7 @@ def _translations() -> dict[Any, Callable[..., Any]]:
     """One translation per operator registered in torch; a table of this call, no global state."""
     from opforge.frameworks.torch import overload
 
-    return {overload(operator): _translation(operator) for operator in registry.all_operators() if not operator.is_gradient}
+    return {overload(op): _translation(op) for op in registry.operators(all_versions=True).values()}
 
 
 def _translation(operator: Operator) -> Callable[..., Any]:
@@ -167,10 +167,9 @@ def _export_torchscript(
     if kwargs:
         raise ExportError("keyword inputs need dynamo=True", where=type(module).__name__, got=sorted(kwargs))
     opsets = {}
-    for operator in registry.all_operators():
-        if not operator.is_gradient:
-            _register_symbolic(torch, operator, opset)
-            opsets[operator.domain] = max(operator.since_version, opsets.get(operator.domain, 1))
+    for operator in registry.operators(all_versions=True).values():
+        _register_symbolic(torch, operator, opset)
+        opsets[operator.domain] = max(operator.since_version, opsets.get(operator.domain, 1))
     buffer = io.BytesIO()
     torch.onnx.export(
         module,

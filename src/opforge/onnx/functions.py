@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import opforge
 from opforge.codegen.onnx_function import emit_function
+from opforge.errors import ExportError
 from opforge.onnx._walk import nodes, opset_versions, standard
-from opforge.schema import Operator, registry
+from opforge.schema import Operator, Required, registry
 
 if TYPE_CHECKING:
     import onnx
@@ -27,7 +28,7 @@ def function_of(operator: Operator, opset: int) -> onnx.FunctionProto | None:
     formula says.
     """
     if operator.formula is None:
-        return operator.onnx_body(opset) if operator.onnx_body is not None else None
+        return None if operator.onnx_body is None else _authored(operator, opset)
     formula: Any = operator.formula
     signature = operator.signature
     function = emit_function(
@@ -36,7 +37,7 @@ def function_of(operator: Operator, opset: int) -> onnx.FunctionProto | None:
         name=operator.name,
         inputs=[p.name for p in signature.inputs],
         outputs=[p.name for p in signature.outputs],
-        attributes=[(a.name, a.kind, a.default if a.has_default else None) for a in signature.attributes],
+        attributes=[(a.name, a.kind, None if isinstance(a.default, Required) else a.default) for a in signature.attributes],
         opset=opset,
         doc=operator.doc or "",
     )
@@ -83,6 +84,28 @@ def complete_model(model: onnx.ModelProto) -> onnx.ModelProto:
     if model.functions and model.ir_version < 8:
         model.ir_version = 8
     return model
+
+
+def _authored(operator: Operator, opset: int) -> onnx.FunctionProto:
+    """Parse a kernel operator's body, written by its author as the nodes of an ONNX function."""
+    from onnx import helper, parser
+
+    signature = operator.signature
+    attributes = ", ".join(a.name for a in signature.attributes)
+    head = f'<domain: "{operator.domain}", opset_import: ["" : {opset}]> {operator.name} '
+    head += f"<{attributes}> " if attributes else ""
+    inputs, outputs = (", ".join(p.name for p in side) for side in (signature.inputs, signature.outputs))
+    try:
+        function = parser.parse_function(f"{head}({inputs}) => ({outputs}) {{ {operator.onnx_body} }}")
+    except parser.ParseError as problem:
+        raise ExportError("the operator's onnx_body does not parse", where=operator.qualified_name, got=str(problem)) from problem
+    for attribute in signature.attributes:
+        if not isinstance(attribute.default, Required) and attribute.default is not None:
+            value = int(attribute.default) if isinstance(attribute.default, bool) else attribute.default
+            function.attribute.remove(attribute.name)
+            function.attribute_proto.append(helper.make_attribute(attribute.name, value))
+    function.metadata_props.add(key=METADATA_SCHEMA_HASH, value=operator.schema_hash)
+    return function
 
 
 def _set_metadata(model: onnx.ModelProto, key: str, value: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opforge.errors import ArgumentError, DtypeError
 from opforge.onnx.functions import complete_model
-from opforge.schema import DType, Operator
+from opforge.schema import DType, Operator, Required
 
 if TYPE_CHECKING:
     import onnx
@@ -55,7 +55,7 @@ def one_node_model(
         names.pop()
     given = dict(attributes or {})
     for attribute in operator.signature.attributes:
-        if not attribute.has_default and attribute.name not in given:
+        if isinstance(attribute.default, Required) and attribute.name not in given:
             raise ArgumentError("an attribute without a default is missing", where=operator.qualified_name, expected=attribute.name)
     values = {k: v for k, v in operator.coerce(given).items() if v is not None}
     node = helper.make_node(

@@ -85,6 +85,7 @@ class Operator:
         sources: Sequence[Path] = (),
         reference_function: Callable[..., Any] | None = None,
         derived: Sequence[Operator] | Callable[[], Sequence[Operator]] = (),
+        onnx_body: str | None = None,
         module: str = "",
         declared_at: str = "",
     ) -> None:
@@ -110,6 +111,8 @@ class Operator:
             sources: kernel source files of a kernel operator.
             reference_function: float64 reference.
             derived: gradient operators that belong to this one, or a function that gives them.
+            onnx_body: nodes of an ONNX function in ONNX's text form, for runtimes without the kernel; a formula's
+                body is derived.
             module: declaring Python module; found from the stack when empty.
             declared_at: place of the declaration; found from the stack when empty.
 
@@ -148,6 +151,7 @@ class Operator:
             module, declared_at = module or found[0], declared_at or found[1]
         self.module = module
         self.declared_at = declared_at
+        self.onnx_body = onnx_body
         self._gradient = gradient
         self._derived = derived
         self._input_names = frozenset(p.name for p in self.signature.inputs)
