@@ -105,8 +105,14 @@ class JsonReader {
       }
       const char c = text_[++at_];
       const size_t simple = std::string_view("\"\\/bfnrt").find(c);
-      if (simple == std::string_view::npos) abort();  // the data are written without \u
-      out += "\"\\/\b\f\n\r\t"[simple];
+      if (simple != std::string_view::npos) {
+        out += "\"\\/\b\f\n\r\t"[simple];
+        continue;
+      }
+      const std::string digits(text_.substr(at_ + 1, 4));  // of a control character: others are written as they are
+      if (c != 'u' || digits.substr(0, 2) != "00") abort();
+      out += static_cast<char>(strtol(digits.c_str(), nullptr, 16));
+      at_ += 4;
     }
     ++at_;
     return out;

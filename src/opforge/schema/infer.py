@@ -104,10 +104,10 @@ def bind(
     guards: Guards,
 ) -> Binding:
     """Bind a call; see ``Signature.bind``."""
+    coerced = coerce_all(signature.attributes, attributes, where)
     tensors, counts = _assign(signature, shapes, dtypes, where)
-    binding = Binding(input_counts=counts)
+    binding = Binding(input_counts=counts, attributes=coerced)
     binding.types = _bind_types(tensors, types, where)
-    binding.attributes = coerce_all(signature.attributes, attributes, where)
     solver = _Solver(where, guards)
     for attribute in signature.attributes:
         if attribute.kind == "int":
