@@ -117,7 +117,8 @@ def _make(name: str, args: tuple[Node, ...], params: tuple[float, ...], type_: V
     if node is None:
         node = Node()
         node.op, node.args, node.params, node.type = name, args, params, type_
-        _nodes[key] = node
+        # Another thread may have made the same node meanwhile; its node wins, so that `is` keeps comparing.
+        node = _nodes.setdefault(key, node)
     return node
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from opforge.errors import OpforgeError, SchemaError
-from opforge.expr.trace import caller
+from opforge.expr.formulas import Formula
+from opforge.expr.nodes import ValueType, attribute, input_, substitute
+from opforge.expr.trace import Expr, as_node, caller
 from opforge.schema import NONE, DType, ForwardAttribute, GradientProgram, Operand, Operator, Signature, Step
 
 __all__ = ["Named", "SymbolicAttribute", "SymbolicTensor", "call", "trace_gradient"]
@@ -86,7 +88,12 @@ class Named:
 
 
 def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Records an operator call; the host interface of `opforge.schema.hosts`."""
+    """Records an operator call; the host interface of `opforge.schema.hosts`.
+
+    On tensors of a formula that is being traced, a formula operator becomes part of that formula.
+    """
+    if any(isinstance(value, Expr) for value in tensors):
+        return _inline(operator, tensors, attributes)
     operands: list[Operand] = []
     tracer: Tracer | None = None
     for parameter, value in zip(operator.signature.inputs, tensors, strict=True):
@@ -136,6 +143,34 @@ def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, An
         SymbolicTensor(tracer, Operand("v", n), f"{output.name} of {operator.name}")
         for n, output in zip(numbers, operator.signature.outputs, strict=True)
     )
+    return results[0] if len(results) == 1 else results
+
+
+def _inline(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    formula = operator.formula
+    if not isinstance(formula, Formula):
+        raise SchemaError(
+            "a kernel operator cannot be part of a formula",
+            where=f"{operator.qualified_name} called at {caller()}",
+            hint="call it on tensors, beside the formula operator",
+        )
+    if any(o.sum_to is not None for o in formula.outputs):
+        raise SchemaError(
+            "a gradient operator sums over dimensions, so it cannot be part of a formula",
+            where=f"{operator.qualified_name} called at {caller()}",
+        )
+    unknown = set(attributes) - {a.name for a in formula.attributes}
+    missing = {a.name for a in formula.attributes if a.default is None} - set(attributes)
+    if unknown or missing:
+        raise SchemaError(
+            f"{'unknown' if unknown else 'missing'} attribute {', '.join(sorted(unknown or missing))}",
+            where=f"{operator.qualified_name} called at {caller()}",
+            expected=", ".join(a.name for a in formula.attributes) or "no attributes",
+        )
+    leaves = {input_(k): as_node(value, ValueType.T) for k, value in enumerate(tensors)}
+    for k, a in enumerate(formula.attributes):
+        leaves[attribute(k)] = as_node(attributes.get(a.name, a.default), ValueType.T)
+    results = tuple(Expr(node) for node in substitute([o.node for o in formula.outputs], leaves))
     return results[0] if len(results) == 1 else results
 
 

@@ -15,6 +15,10 @@ from opforge.expr.nodes import Node, ValueType, constant, op
 __all__ = ["Expr", "apply", "as_node", "caller", "is_number", "unite"]
 
 
+class _NoAttributeError(SchemaError, AttributeError):
+    """Both the error for people and the one that hasattr() expects."""
+
+
 class Expr:
     """A traced value of a formula. Supports the arithmetic of NumPy; never has a number in it."""
 
@@ -158,12 +162,12 @@ class Expr:
         raise _not_elementwise("indexing")
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__") and name.endswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         from opforge.expr import functions
 
         known = f"use of.{name}(...)" if name in functions.OPERATIONS else "use the functions of opforge, e.g. of.tanh"
-        raise SchemaError(f"a tensor of a formula has no attribute {name!r}", where=caller(), hint=known)
+        raise _NoAttributeError(f"a tensor of a formula has no attribute {name!r}", where=caller(), hint=known)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **kwargs: object) -> Any:  # noqa: ANN401
         from opforge.expr import functions
