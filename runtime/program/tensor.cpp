@@ -1,0 +1,142 @@
+// tensor.cpp: dtypes, sizes of tensors in their layouts and packings. Sizes are computed without overflow.
+#include "program/program.h"
+
+namespace opforge {
+namespace {
+
+struct DTypeRow {
+  DType dtype;
+  const char* name;
+  uint8_t bits, code;  // DLPack
+};
+constexpr DTypeRow kRows[] = {
+    {DType::kF32, "f32", 32, OPFORGE_CODE_FLOAT},
+    {DType::kU8, "u8", 8, OPFORGE_CODE_UINT},
+    {DType::kI8, "i8", 8, OPFORGE_CODE_INT},
+    {DType::kU16, "u16", 16, OPFORGE_CODE_UINT},
+    {DType::kI16, "i16", 16, OPFORGE_CODE_INT},
+    {DType::kI32, "i32", 32, OPFORGE_CODE_INT},
+    {DType::kI64, "i64", 64, OPFORGE_CODE_INT},
+    {DType::kBool, "bool", 8, OPFORGE_CODE_BOOL},
+    {DType::kF16, "f16", 16, OPFORGE_CODE_FLOAT},
+    {DType::kF64, "f64", 64, OPFORGE_CODE_FLOAT},
+    {DType::kU32, "u32", 32, OPFORGE_CODE_UINT},
+    {DType::kU64, "u64", 64, OPFORGE_CODE_UINT},
+    {DType::kBF16, "bf16", 16, OPFORGE_CODE_BFLOAT},
+    {DType::kF8E4M3FN, "f8e4m3fn", 8, OPFORGE_CODE_FLOAT8_E4M3FN},
+    {DType::kF8E4M3FNUZ, "f8e4m3fnuz", 8, OPFORGE_CODE_FLOAT8_E4M3FNUZ},
+    {DType::kF8E5M2, "f8e5m2", 8, OPFORGE_CODE_FLOAT8_E5M2},
+    {DType::kF8E5M2FNUZ, "f8e5m2fnuz", 8, OPFORGE_CODE_FLOAT8_E5M2FNUZ},
+    {DType::kU4, "u4", 4, OPFORGE_CODE_UINT},
+    {DType::kI4, "i4", 4, OPFORGE_CODE_INT},
+    {DType::kF4E2M1, "f4e2m1", 4, OPFORGE_CODE_FLOAT4_E2M1FN},
+};
+
+const DTypeRow* row_of(DType dtype) {
+  for (const DTypeRow& row : kRows) {
+    if (row.dtype == dtype) return &row;
+  }
+  return nullptr;
+}
+
+// a * b, saturating; both at least 0.
+int64_t times(int64_t a, int64_t b) {
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+int64_t padded8(int64_t channels) { return (channels + 7) / 8 * 8; }
+
+// Elements that the layout holds, saturating; -1 = bad dimensions.
+int64_t held_elements(const Shape& shape, const Layout& layout) {
+  if (shape.rank < 0 || shape.rank > kMaxRank) return -1;
+  int64_t n = 1, largest = 1;
+  for (int k = 0; k < shape.rank; ++k) {
+    const int64_t d = shape.dims[k];
+    if (d < 0) return -1;
+    // Products that kernels form on the way must not overflow either, even beside a zero.
+    largest = times(largest, d == 0 ? 1 : d);
+    n = d == 0 ? 0 : times(n, d);
+  }
+  if (largest > static_cast<int64_t>(format::kMaxBytes)) return INT64_MAX;
+  if (layout.kind == LayoutKind::kPlain) return n;
+  if (shape.rank != 4) return -1;
+  const int64_t c = layout.kind == LayoutKind::kC16      ? padded8(shape[1])
+                    : layout.kind == LayoutKind::kNHWC16 ? (shape[1] + 15) / 16 * 16
+                                                         : shape[1];
+  const int64_t h = shape[2] + layout.top + layout.bottom, w = shape[3] + layout.left + layout.right;
+  return times(times(shape[0], c), times(h, w));
+}
+
+}  // namespace
+
+bool known_dtype(uint32_t dtype) { return dtype < 32 && row_of(static_cast<DType>(dtype)) != nullptr; }
+
+const char* dtype_name(DType dtype) {
+  const DTypeRow* row = row_of(dtype);
+  return row != nullptr ? row->name : dtype == DType::kString ? "string" : "undefined";
+}
+
+int32_t dtype_bits(DType dtype) {
+  const DTypeRow* row = row_of(dtype);
+  return row != nullptr ? row->bits : 0;
+}
+
+opforge_dtype to_dlpack(DType dtype) {
+  const DTypeRow* row = row_of(dtype);
+  return row != nullptr ? opforge_dtype{row->code, row->bits, 1} : opforge_dtype{0, 0, 0};
+}
+
+DType from_dlpack(opforge_dtype dtype) {
+  for (const DTypeRow& row : kRows) {
+    if (row.code == dtype.code && row.bits == dtype.bits && dtype.lanes == 1) return row.dtype;
+  }
+  return DType::kUndefined;
+}
+
+int64_t storage_bytes(DType dtype, const Shape& shape, const Layout& layout) {
+  const int64_t n = held_elements(shape, layout);
+  if (n < 0) return -1;
+  const int64_t bits = times(n, dtype_bits(dtype));
+  return bits == INT64_MAX ? INT64_MAX : bits / 8 + (bits % 8 != 0);
+}
+
+bool good_shape(DType dtype, const Shape& shape, const Layout& layout) {
+  const int64_t bytes = storage_bytes(dtype, shape, layout);
+  return bytes >= 0 && bytes <= static_cast<int64_t>(format::kMaxBytes);
+}
+
+int64_t packed_bytes(StringView packing, DType dtype, const Shape& shape) {
+  const bool conv = shape.rank == 4;
+  int64_t n = -1;
+  if (same_text(packing, "")) return storage_bytes(dtype, shape, Layout());
+  if (!good_shape(dtype, shape, Layout())) return -1;
+  if (same_text(packing, "matmul16") && shape.rank == 2) n = times(shape[0], padded8(shape[1]));
+  if (conv && (same_text(packing, "conv16") || same_text(packing, "first16"))) {
+    n = times(times(padded8(shape[0]), shape[1]), times(shape[2], shape[3]));
+  }
+  if (conv && same_text(packing, "depthwise16") && shape[1] == 1) {
+    n = times(padded8(shape[0]), times(shape[2], shape[3]));
+  }
+  if (conv && same_text(packing, "winograd16") && shape[2] == 3 && shape[3] == 3) {
+    n = times(36, times(padded8(shape[0]), shape[1]));
+  }
+  if (conv && same_text(packing, "deconv16")) {
+    n = times(times(shape[0], padded8(shape[1])), times(shape[2], shape[3]));
+  }
+  return n < 0 ? -1 : times(n, dtype_bits(dtype)) / 8;
+}
+
+bool static_shape(const Program& program, uint32_t value, Shape* shape) {
+  const format::Value& record = program.values[value];
+  if (record.rank < 0) return false;
+  shape->rank = record.rank;
+  for (int k = 0; k < record.rank; ++k) {
+    const format::Dimension& dim = program.dimensions[program.dimension_ids[record.first_dimension + k]];
+    if (dim.op != format::kNumber) return false;
+    shape->dims[k] = dim.b;
+  }
+  return true;
+}
+
+}  // namespace opforge

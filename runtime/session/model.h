@@ -1,0 +1,82 @@
+// model.h: a loaded .bin: verified program, kernels with their states. Immutable after load, shared by all
+// runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program/attributes.h"
+#include "program/registry.h"
+#include "session/file.h"
+
+namespace opforge::session {
+
+class Plugins;
+struct PluginKernel;
+
+struct Options {
+  int32_t threads = 0;
+  bool verify_full = false, copy = false, allow_native = true;
+  std::vector<std::string> libraries, search;
+  void (*log)(void*, int32_t, const char*) = nullptr;
+  void* log_user = nullptr;
+  bool reuse = true;  // false (OPFORGE_NO_REUSE=1): no two buffers share memory
+};
+
+// What a node that needs graphs is to the executor.
+enum class Control : uint8_t { kNone, kIf, kLoop };
+
+struct NodeInfo {
+  const format::Node* record = nullptr;
+  const int32_t* inputs = nullptr;  // value ids, -1 = absent
+  const int32_t* outputs = nullptr;
+  const OpKernel* kernel = nullptr;  // one of kernel, plugin, control is set
+  const PluginKernel* plugin = nullptr;
+  Control control = Control::kNone;
+  NodeAttributes attributes;
+  void* state = nullptr;
+  // Values that no later node of this graph reads; the dynamic mode releases them after this node.
+  std::vector<uint32_t> dead;
+};
+
+class Model {
+ public:
+  Model();
+  ~Model();
+  Status open_file(const char* path, const Options& options, Error* error);
+  Status open_memory(const void* bytes, size_t size, const Options& options, Error* error);
+
+  const Program& program() const { return program_; }
+  const Options& options() const { return options_; }
+  const NodeInfo& node(uint32_t k) const { return nodes_[k]; }
+  int32_t threads() const { return threads_; }
+  // True when a node holds subgraphs or has outputs whose shapes the library decides: no plan is possible.
+  bool needs_dynamic() const { return needs_dynamic_; }
+  Tensor constant(uint32_t value) const;
+  Status check_constant(uint32_t value, Error* error) const;
+  // "node 12 MatMul (output 'x')"
+  void describe(uint32_t node, char* text, size_t size) const;
+  std::string text(uint32_t id) const;
+  void* allocate_state(size_t bytes);  // lives as long as the model; null when there is none
+
+ private:
+  Status load(Error* error);
+  Status find_kernels(Error* error);
+  Status load_node(uint32_t k, Error* error);
+  Status check_target(Error* error);
+  void find_dead_values();
+
+  std::string path_;
+  Options options_;
+  Bytes bytes_;
+  Program program_;
+  mutable Weights weights_;
+  std::vector<NodeInfo> nodes_;
+  std::vector<std::unique_ptr<uint8_t[]>> states_;
+  std::unique_ptr<Plugins> plugins_;
+  int32_t threads_ = 1;
+  bool needs_dynamic_ = false;
+};
+
+}  // namespace opforge::session

@@ -1,0 +1,437 @@
+// plan.cpp: infers all shapes, computes what depends on shapes only, then groups values into buffers and
+// places them. A buffer is a set of values on the same memory: an original, its views, and what is written
+// over it.
+#include "session/plan.h"
+
+#include <algorithm>
+#include <climits>
+
+namespace opforge::session {
+namespace {
+
+constexpr int64_t kMaxFolded = 4096;  // elements of a result that is computed while planning
+
+struct Group {
+  int64_t bytes = 0;
+  int32_t first = INT_MAX, last = -1;  // steps
+  Place place;
+  bool absorbed = false;  // joined to another one
+};
+
+int64_t bytes_of(const Tensor& tensor) { return storage_bytes(tensor.dtype, tensor.shape, tensor.layout); }
+
+bool same_layout(const Layout& a, const Layout& b) {
+  return a.kind == b.kind && a.top == b.top && a.left == b.left && a.bottom == b.bottom && a.right == b.right;
+}
+
+bool same_shape(const Shape& a, const Shape& b) {
+  return a.rank == b.rank && std::equal(a.dims, a.dims + a.rank, b.dims);
+}
+
+bool has_halo(const Layout& layout) { return (layout.top | layout.left | layout.bottom | layout.right) != 0; }
+
+class Planner {
+ public:
+  Planner(const Model& model, Plan* plan, Error* error)
+      : model_(model), program_(model.program()), plan_(*plan), error_(error) {
+    tensors_.resize(program_.n_values);
+    group_.assign(program_.n_values, -1);
+  }
+
+  Status run(bool* dynamic) {
+    if (start()) return *error_;
+    const format::Graph& main = program_.graphs[0];
+    for (uint32_t n = main.first_node; n < main.first_node + main.nodes; ++n) {
+      if (infer(n, dynamic)) return *error_;
+      if (*dynamic) return OPFORGE_STATUS_OK;
+    }
+    lifetimes();
+    outputs();
+    in_place();
+    if (place()) return *error_;
+    return check_weights();
+  }
+
+ private:
+  struct Pending {  // a node that is left to run
+    uint32_t node;
+    int64_t scratch;
+    int32_t in_place[4];
+    std::vector<Tensor> inputs, outputs;
+  };
+
+  Status start() {
+    for (uint32_t v = 0; v < program_.n_values; ++v) {
+      if (program_.is_constant(v)) tensors_[v] = model_.constant(v);
+    }
+    const format::Graph& main = program_.graphs[0];
+    for (uint32_t k = 0; k < main.inputs; ++k) {
+      const int32_t id = program_.ids[main.first_input + k];
+      tensors_[id] = declared(model_, id);
+      tensors_[id].shape = plan_.inputs[k];
+      Place place;
+      place.kind = Place::kInput;
+      place.index = static_cast<int32_t>(k);
+      new_group(id, place);
+    }
+    return OPFORGE_STATUS_OK;
+  }
+
+  int32_t new_group(int32_t value, Place place) {
+    groups_.emplace_back();
+    groups_.back().bytes = bytes_of(tensors_[value]);
+    groups_.back().place = place;
+    return group_[value] = static_cast<int32_t>(groups_.size()) - 1;
+  }
+
+  Status infer(uint32_t n, bool* dynamic) {
+    const NodeInfo& info = model_.node(n);
+    Pending step;
+    step.node = n;
+    bool known = true, plain = true;
+    for (uint32_t k = 0; k < info.record->inputs; ++k) {
+      const int32_t id = info.inputs[k];
+      step.inputs.push_back(id < 0 ? Tensor() : tensors_[id]);
+      if (id < 0) continue;
+      known = known && (tensors_[id].data != nullptr || bytes_of(tensors_[id]) == 0);
+    }
+    for (uint32_t k = 0; k < info.record->outputs; ++k) {
+      step.outputs.push_back(declared(model_, info.outputs[k]));
+      plain = plain && step.outputs.back().layout.kind == LayoutKind::kPlain;
+    }
+    Inferred inferred;
+    if (infer_node(model_, n, step.inputs.data(), step.outputs.data(), &inferred, error_)) return *error_;
+    if (inferred.needs_data) {
+      *dynamic = true;
+      return OPFORGE_STATUS_OK;
+    }
+    const uint32_t flags = info.kernel != nullptr ? info.kernel->flags : static_cast<uint32_t>(kNotPure);
+    int64_t elements = 0;
+    for (const Tensor& output : step.outputs) elements += output.present() ? output.shape.elements() : 0;
+    if ((known || (flags & kShapeOnly) != 0) && (flags & kNotPure) == 0 && plain && elements <= kMaxFolded) {
+      return fold(&step, inferred.context);
+    }
+    if (view(info, &step, inferred.context)) return OPFORGE_STATUS_OK;
+    for (uint32_t k = 0; k < info.record->outputs; ++k) {
+      if (info.outputs[k] < 0) continue;
+      tensors_[info.outputs[k]] = step.outputs[k];
+      new_group(info.outputs[k], Place());
+    }
+    step.scratch = inferred.context.scratch_bytes;
+    std::copy(inferred.context.inplace_input, inferred.context.inplace_input + 4, step.in_place);
+    pending_.push_back(std::move(step));
+    return OPFORGE_STATUS_OK;
+  }
+
+  uint8_t* constant_memory(int64_t bytes) {
+    plan_.constants.emplace_back(new uint8_t[static_cast<size_t>(bytes) + 64]());
+    const auto address = (reinterpret_cast<uintptr_t>(plan_.constants.back().get()) + 63) / 64 * 64;
+    return reinterpret_cast<uint8_t*>(address);
+  }
+
+  Status fold(Pending* step, const InferContext& context) {
+    const NodeInfo& info = model_.node(step->node);
+    for (uint32_t k = 0; k < info.record->inputs; ++k) {
+      const int32_t id = info.inputs[k];
+      if (id >= 0 && program_.is_constant(static_cast<uint32_t>(id)) &&
+          model_.check_constant(static_cast<uint32_t>(id), error_)) {
+        return *error_;
+      }
+    }
+    for (Tensor& output : step->outputs) {
+      if (output.present()) output.data = constant_memory(bytes_of(output));
+    }
+    const std::unique_ptr<uint8_t[]> scratch(new uint8_t[static_cast<size_t>(context.scratch_bytes) + 64]);
+    const auto address = (reinterpret_cast<uintptr_t>(scratch.get()) + 63) / 64 * 64;
+    if (run_node(model_, step->node, step->inputs.data(), step->outputs.data(),
+                 reinterpret_cast<void*>(address), 1, error_)) {
+      return *error_;
+    }
+    for (uint32_t k = 0; k < info.record->outputs; ++k) {
+      if (info.outputs[k] >= 0) tensors_[info.outputs[k]] = step->outputs[k];
+    }
+    return OPFORGE_STATUS_OK;
+  }
+
+  // A node all of whose outputs are views of inputs need not run.
+  bool view(const NodeInfo& info, Pending* step, const InferContext& context) {
+    for (uint32_t k = 0; k < info.record->outputs; ++k) {
+      if (info.outputs[k] < 0) continue;
+      const int32_t from = k < 4 ? context.alias_input[k] : -1;
+      if (from < 0 || from >= context.n_inputs || info.inputs[from] < 0) return false;
+      const Tensor &input = step->inputs[from], &output = step->outputs[k];
+      if (!same_layout(input.layout, output.layout) || bytes_of(input) != bytes_of(output)) return false;
+    }
+    for (uint32_t k = 0; k < info.record->outputs; ++k) {
+      if (info.outputs[k] < 0) continue;
+      const int32_t from = info.inputs[context.alias_input[k]];
+      tensors_[info.outputs[k]] = step->outputs[k];
+      tensors_[info.outputs[k]].data = tensors_[from].data;  // known values stay known
+      group_[info.outputs[k]] = group_[from];
+    }
+    return true;
+  }
+
+  void lifetimes() {
+    for (size_t s = 0; s < pending_.size(); ++s) {
+      const NodeInfo& info = model_.node(pending_[s].node);
+      auto touch = [&](int32_t id) {
+        if (id < 0 || group_[id] < 0) return;
+        Group& group = groups_[group_[id]];
+        group.first = std::min(group.first, static_cast<int32_t>(s));
+        group.last = std::max(group.last, static_cast<int32_t>(s));
+      };
+      for (uint32_t k = 0; k < info.record->inputs; ++k) touch(info.inputs[k]);
+      for (uint32_t k = 0; k < info.record->outputs; ++k) touch(info.outputs[k]);
+    }
+  }
+
+  // The first output on a buffer of its size becomes the caller's memory; all others are copied at the end.
+  void outputs() {
+    const format::Graph& main = program_.graphs[0];
+    for (uint32_t k = 0; k < main.outputs; ++k) {
+      const int32_t id = program_.ids[main.first_output + k];
+      Tensor tensor = tensors_[id];
+      plan_.outputs.push_back(tensor);
+      plan_.outputs.back().data = nullptr;
+      const int32_t g = group_[id];
+      if (g >= 0 && tensors_[id].data == nullptr && groups_[g].place.kind == Place::kNone &&
+          groups_[g].bytes == bytes_of(tensor)) {
+        groups_[g].place.kind = Place::kOutput;
+        groups_[g].place.index = static_cast<int32_t>(k);
+        continue;
+      }
+      if (g >= 0 && groups_[g].place.kind == Place::kNone)
+        groups_[g].last = static_cast<int32_t>(pending_.size());
+      copied_.push_back({id, static_cast<int32_t>(k)});
+    }
+  }
+
+  // Joins an output to the buffer of an input that nobody reads later.
+  void in_place() {
+    if (!model_.options().reuse) return;
+    joined_.assign(groups_.size(), -1);
+    into_.assign(groups_.size(), -1);
+    for (size_t s = 0; s < pending_.size(); ++s) {
+      const Pending& step = pending_[s];
+      const NodeInfo& info = model_.node(step.node);
+      for (uint32_t k = 0; k < info.record->outputs && k < 4; ++k) {
+        const int32_t from = step.in_place[k];
+        if (info.outputs[k] < 0 || from < 0 || from >= static_cast<int32_t>(step.inputs.size())) continue;
+        if (info.inputs[from] < 0) continue;
+        const int32_t a = group_of(info.inputs[from]), b = group_of(info.outputs[k]);
+        if (a < 0 || b < 0 || a == b || step.inputs[from].data != nullptr) continue;
+        if (groups_[a].place.kind != Place::kNone || groups_[a].last != static_cast<int32_t>(s)) continue;
+        const bool external = groups_[b].place.kind != Place::kNone;
+        if (external ? groups_[a].bytes != groups_[b].bytes : groups_[a].bytes < groups_[b].bytes) continue;
+        if (!same_layout(step.inputs[from].layout, step.outputs[k].layout)) continue;
+        if (has_halo(step.outputs[k].layout) && !same_shape(step.inputs[from].shape, step.outputs[k].shape))
+          continue;
+        if (reads_of(info, a) != 1 || joined_[a] == static_cast<int32_t>(s)) continue;
+        joined_[a] = static_cast<int32_t>(s);
+        groups_[a].last = groups_[b].last;
+        groups_[a].place = groups_[b].place;
+        groups_[b].absorbed = true;
+        into_[b] = a;
+      }
+    }
+  }
+
+  int32_t group_of(int32_t value) const {
+    int32_t g = group_[value];
+    while (g >= 0 && g < static_cast<int32_t>(into_.size()) && into_[g] >= 0) g = into_[g];
+    return g;
+  }
+
+  int32_t reads_of(const NodeInfo& info, int32_t g) const {
+    int32_t reads = 0;
+    for (uint32_t k = 0; k < info.record->inputs; ++k)
+      reads += info.inputs[k] >= 0 && group_of(info.inputs[k]) == g;
+    return reads;
+  }
+
+  Status place() {
+    std::vector<Buffer> buffers;
+    std::vector<int32_t> owner(groups_.size(), -1);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].absorbed || groups_[g].place.kind != Place::kNone || groups_[g].last < 0) continue;
+      owner[g] = static_cast<int32_t>(buffers.size());
+      buffers.push_back({groups_[g].bytes, groups_[g].first, groups_[g].last, 0});
+    }
+    const size_t values = buffers.size();
+    for (size_t s = 0; s < pending_.size(); ++s) {
+      if (pending_[s].scratch > 0)
+        buffers.push_back({pending_[s].scratch, static_cast<int32_t>(s), static_cast<int32_t>(s), 0});
+    }
+    const auto n = static_cast<int32_t>(buffers.size());
+    std::vector<int32_t> order(2 * buffers.size() + 1), active(buffers.size() + 1);
+    if (!stored(&buffers, owner, values, order.data(), active.data())) {
+      plan_.arena_bytes = place_buffers(buffers.data(), n, order.data(), model_.options().reuse);
+    }
+    plan_.live_bytes = live_bytes(buffers.data(), n, order.data());
+    int32_t a = 0, b = 0;
+    if (!placement_good(buffers.data(), n, plan_.arena_bytes, order.data(), active.data(), &a, &b)) {
+      return error_->fail(OPFORGE_STATUS_INTERNAL, "the memory plan has an overlap")
+          .found("buffers %d and %d", a, b);
+    }
+    if (plan_.arena_bytes > static_cast<int64_t>(format::kMaxBytes)) {
+      return error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "the run needs more memory than there can be");
+    }
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (owner[g] < 0) continue;
+      groups_[g].place.kind = Place::kArena;
+      groups_[g].place.offset = buffers[owner[g]].offset;
+    }
+    emit(buffers, values);
+    return OPFORGE_STATUS_OK;
+  }
+
+  // Takes the plan of the file, when it has one that covers these buffers and that is proven.
+  bool stored(std::vector<Buffer>* buffers, const std::vector<int32_t>& owner, size_t values, int32_t* order,
+              int32_t* active) {
+    if (program_.n_plan == 0 || !model_.options().reuse) return false;
+    std::vector<int64_t> offsets(buffers->size(), -1);
+    for (uint32_t k = 0; k < program_.n_plan; ++k) {
+      const format::PlanEntry& entry = program_.plan[k];
+      size_t at = values;
+      if (entry.kind == 0) {
+        const int32_t g = group_of(static_cast<int32_t>(entry.id));
+        if (g < 0 || owner[g] < 0) return false;
+        at = static_cast<size_t>(owner[g]);
+      } else {
+        for (const Pending& step : pending_) {
+          if (step.node == entry.id) break;
+          at += step.scratch > 0;
+        }
+        if (at >= buffers->size()) return false;
+      }
+      const auto offset = static_cast<int64_t>(entry.offset);
+      if (offsets[at] >= 0 && offsets[at] != offset) return false;
+      offsets[at] = offset;
+    }
+    std::vector<Buffer> placed = *buffers;
+    for (size_t k = 0; k < placed.size(); ++k) {
+      if (offsets[k] < 0) return false;
+      placed[k].offset = offsets[k];
+    }
+    const auto arena = static_cast<int64_t>(program_.plan_bytes);
+    int32_t a = 0, b = 0;
+    if (!placement_good(placed.data(), static_cast<int32_t>(placed.size()), arena, order, active, &a, &b))
+      return false;
+    *buffers = std::move(placed);
+    plan_.arena_bytes = arena;
+    return true;
+  }
+
+  Place place_of(int32_t value, const Tensor& tensor) const {
+    Place place;
+    if (value < 0) return place;
+    if (tensor.data != nullptr) {
+      place.kind = Place::kFixed;
+      place.data = tensor.data;
+      return place;
+    }
+    const int32_t g = group_of(value);
+    return g < 0 ? place : groups_[g].place;
+  }
+
+  void emit(const std::vector<Buffer>& buffers, size_t values) {
+    size_t scratch = values;
+    for (size_t s = 0; s < pending_.size(); ++s) {
+      Pending& step = pending_[s];
+      const NodeInfo& info = model_.node(step.node);
+      Step out{};
+      out.node = step.node;
+      out.first_tensor = static_cast<uint32_t>(plan_.tensors.size());
+      out.n_inputs = static_cast<int32_t>(step.inputs.size());
+      out.n_outputs = static_cast<int32_t>(step.outputs.size());
+      out.scratch = -1;
+      if (step.scratch > 0) {
+        out.scratch = buffers[scratch].offset;
+        plan_.entries.push_back(
+            {1, step.node, static_cast<uint64_t>(out.scratch), static_cast<uint64_t>(step.scratch)});
+        ++scratch;
+      }
+      for (size_t k = 0; k < step.inputs.size(); ++k) add(info.inputs[k], step.inputs[k]);
+      out.first_halo = static_cast<uint32_t>(plan_.halos.size());
+      for (size_t k = 0; k < step.outputs.size(); ++k) {
+        add(info.outputs[k], step.outputs[k]);
+        const Place& place = plan_.places.back();
+        if (place.kind != Place::kArena) continue;
+        const uint64_t bytes = static_cast<uint64_t>(bytes_of(step.outputs[k]));
+        plan_.entries.push_back(
+            {0, static_cast<uint32_t>(info.outputs[k]), static_cast<uint64_t>(place.offset), bytes});
+        if (has_halo(step.outputs[k].layout)) {
+          const bool shared = overlaps(buffers, place.offset, static_cast<int64_t>(bytes));
+          plan_.halos.push_back({static_cast<uint32_t>(plan_.tensors.size() - 1), shared});
+        }
+      }
+      out.halos = static_cast<uint32_t>(plan_.halos.size()) - out.first_halo;
+      plan_.steps.push_back(out);
+    }
+    for (const auto& [id, output] : copied_) {
+      plan_.copies.push_back({tensors_[id], place_of(id, tensors_[id]), output});
+    }
+  }
+
+  void add(int32_t value, const Tensor& tensor) {
+    plan_.tensors.push_back(tensor);
+    plan_.places.push_back(place_of(value, tensor));
+  }
+
+  // Whether more than one buffer ever lies on these bytes.
+  static bool overlaps(const std::vector<Buffer>& buffers, int64_t offset, int64_t bytes) {
+    int count = 0;
+    for (const Buffer& b : buffers)
+      count += b.bytes > 0 && b.offset < offset + bytes && offset < b.offset + b.bytes;
+    return count > 1;
+  }
+
+  Status check_weights() {
+    for (const Pending& step : pending_) {
+      const NodeInfo& info = model_.node(step.node);
+      for (uint32_t k = 0; k < info.record->inputs; ++k) {
+        const int32_t id = info.inputs[k];
+        if (id >= 0 && program_.is_constant(static_cast<uint32_t>(id)) &&
+            model_.check_constant(static_cast<uint32_t>(id), error_)) {
+          return *error_;
+        }
+      }
+    }
+    for (const auto& [id, output] : copied_) {
+      static_cast<void>(output);
+      if (program_.is_constant(static_cast<uint32_t>(id)) &&
+          model_.check_constant(static_cast<uint32_t>(id), error_)) {
+        return *error_;
+      }
+    }
+    return OPFORGE_STATUS_OK;
+  }
+
+  const Model& model_;
+  const Program& program_;
+  Plan& plan_;
+  Error* error_;
+  std::vector<Tensor> tensors_;  // one per value; data where known
+  std::vector<int32_t> group_;   // one per value, -1 = none (constants, results of planning)
+  std::vector<int32_t> into_;    // groups that were joined to another
+  std::vector<int32_t> joined_;  // step at which a group took another in
+  std::vector<Group> groups_;
+  std::vector<Pending> pending_;
+  std::vector<std::pair<int32_t, int32_t>> copied_;  // value, output
+};
+
+}  // namespace
+
+Status make_plan(const Model& model, const std::vector<Shape>& inputs, std::unique_ptr<Plan>* plan,
+                 bool* dynamic, Error* error) {
+  *dynamic = model.needs_dynamic();
+  if (*dynamic) return OPFORGE_STATUS_OK;
+  auto made = std::make_unique<Plan>();
+  made->inputs = inputs;
+  if (Planner(model, made.get(), error).run(dynamic)) return *error;
+  if (!*dynamic) *plan = std::move(made);
+  return OPFORGE_STATUS_OK;
+}
+
+}  // namespace opforge::session

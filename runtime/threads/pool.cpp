@@ -1,0 +1,217 @@
+// pool.cpp: a few job slots that idle workers scan. A caller publishes a job in a free slot, works on it
+// itself, and waits until no worker is inside; workers spin for some microseconds, then sleep.
+//
+// A worker enters a job by counting itself in before it looks at the job's state, and the caller closes the
+// job before it looks at the count (both sequentially consistent), so a job's fields are never read after the
+// call has returned.
+#include "threads/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <thread>
+
+namespace opforge {
+namespace {
+
+constexpr int kSlots = 16;
+constexpr int kSpins = 2000;      // of a worker before it sleeps: about 20 to 50 microseconds
+constexpr int kWaitSpins = 4000;  // of a caller before it yields its CPU to the worker that it waits for
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+  asm volatile("yield");
+#endif
+}
+
+enum State : int32_t { kFree = 0, kFilling = 1, kOpen = 2, kClosed = 3 };
+
+struct alignas(64) Job {
+  std::atomic<int32_t> state{kFree};
+  std::atomic<int32_t> inside{0};  // workers that look at the job or work on it
+  int32_t most = 0;                // workers that may take part
+  int64_t n = 0, grain = 1, chunks = 0, batch = 1;
+  opforge_range_fn body = nullptr;
+  void* user = nullptr;
+  alignas(64) std::atomic<int64_t> next{0};  // chunk
+};
+
+thread_local bool in_parallel = false;
+
+// Claims chunks, a few at a time, and runs each by itself: the chunks are the same for any number of threads.
+void work(Job& job) {
+  const int64_t n = job.n, grain = job.grain, chunks = job.chunks, batch = job.batch;
+  for (;;) {
+    const int64_t first = job.next.fetch_add(batch, std::memory_order_relaxed);
+    if (first >= chunks) return;
+    const int64_t last = chunks - first < batch ? chunks : first + batch;
+    for (int64_t c = first; c < last; ++c) {
+      const int64_t begin = c * grain;
+      job.body(job.user, begin, n - begin < grain ? n : begin + grain);
+    }
+  }
+}
+
+void serial(int64_t n, int64_t grain, opforge_range_fn body, void* user) {
+  for (int64_t begin = 0; begin < n; begin += grain) {
+    const int64_t end = n - begin <= grain ? n : begin + grain;
+    body(user, begin, end);
+    if (end == n) return;  // begin + grain could overflow
+  }
+}
+
+class Pool {
+ public:
+  explicit Pool(int32_t threads) : threads_(threads) {
+    for (int32_t k = 1; k < threads; ++k) {
+      try {
+        std::thread([this] { loop(); }).detach();
+      } catch (...) {  // no more threads to be had: fewer workers, same results
+        threads_ = k;
+        break;
+      }
+    }
+  }
+  int32_t threads() const { return threads_; }
+
+  void run(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads) {
+    Job* job = take_slot();
+    if (job == nullptr) return serial(n, grain, body, user);
+    job->n = n;
+    job->grain = grain;
+    job->chunks = n / grain + (n % grain != 0);
+    job->batch = job->chunks / (int64_t{threads} * 8);
+    if (job->batch < 1) job->batch = 1;
+    job->body = body;
+    job->user = user;
+    const int64_t useful = job->chunks < threads ? job->chunks : threads;
+    job->most = static_cast<int32_t>(useful) - 1;
+    job->next.store(0, std::memory_order_relaxed);
+    job->state.store(kOpen, std::memory_order_seq_cst);
+    wake(job->most);
+    in_parallel = true;
+    work(*job);
+    in_parallel = false;
+    job->state.store(kClosed, std::memory_order_seq_cst);
+    for (int spins = 0; job->inside.load(std::memory_order_seq_cst) != 0; ++spins) {
+      if (spins < kWaitSpins)
+        pause();
+      else
+        sched_yield();
+    }
+    job->state.store(kFree, std::memory_order_release);
+  }
+
+ private:
+  Job* take_slot() {
+    for (Job& job : jobs_) {
+      int32_t expected = kFree;
+      if (job.state.load(std::memory_order_relaxed) == kFree &&
+          job.state.compare_exchange_strong(expected, kFilling, std::memory_order_acquire)) {
+        return &job;
+      }
+    }
+    return nullptr;
+  }
+
+  void wake(int32_t workers) {
+    epoch_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (workers >= threads_ - 1) {
+      condition_.notify_all();
+    } else {
+      for (int32_t k = 0; k < workers; ++k) condition_.notify_one();
+    }
+  }
+
+  void help(Job& job) {
+    if (job.state.load(std::memory_order_relaxed) != kOpen) return;
+    const int32_t before = job.inside.fetch_add(1, std::memory_order_seq_cst);
+    if (job.state.load(std::memory_order_seq_cst) == kOpen && before < job.most) work(job);
+    job.inside.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  void loop() {
+    in_parallel = true;  // what a worker starts runs serially
+    uint64_t seen = 0;
+    for (;;) {
+      int spins = 0;
+      uint64_t now;
+      while ((now = epoch_.load(std::memory_order_acquire)) == seen && spins < kSpins) {
+        pause();
+        ++spins;
+      }
+      if (now == seen) {
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        std::unique_lock<std::mutex> lock(mutex_);
+        condition_.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
+        lock.unlock();
+        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+        now = epoch_.load(std::memory_order_acquire);
+      }
+      seen = now;
+      for (Job& job : jobs_) help(job);
+    }
+  }
+
+  int32_t threads_;
+  Job jobs_[kSlots];
+  std::atomic<uint64_t> epoch_{0};
+  std::atomic<int32_t> sleepers_{0};
+  std::mutex mutex_;
+  std::condition_variable condition_;
+};
+
+// The pool lives until the process ends: its threads are detached and use it. A child of fork() has none of
+// those threads, so it starts over with a new pool; the parent's copy is left behind.
+std::atomic<Pool*> current{nullptr};
+std::atomic<int32_t> making{0};
+
+void forget_after_fork() {
+  current.store(nullptr, std::memory_order_relaxed);
+  making.store(0, std::memory_order_relaxed);
+  in_parallel = false;
+}
+
+Pool* pool() {
+  Pool* found = current.load(std::memory_order_acquire);
+  if (found != nullptr) return found;
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_after_fork);
+  static_cast<void>(registered);
+  int32_t expected = 0;
+  if (making.compare_exchange_strong(expected, 1, std::memory_order_acquire)) {
+    found = new (std::nothrow) Pool(available_threads());
+    if (found != nullptr) current.store(found, std::memory_order_release);
+    making.store(0, std::memory_order_release);
+    return found;
+  }
+  while (making.load(std::memory_order_acquire) == 1) sched_yield();
+  return current.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+int32_t pool_threads() {
+  Pool* p = pool();
+  return p != nullptr ? p->threads() : 1;
+}
+
+void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads) {
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  if (threads == 1 || n <= grain || in_parallel) return serial(n, grain, body, user);
+  Pool* p = pool();
+  if (p == nullptr) return serial(n, grain, body, user);
+  const int32_t most = threads <= 0 || threads > p->threads() ? p->threads() : threads;
+  if (most <= 1) return serial(n, grain, body, user);
+  p->run(n, grain, body, user, most);
+}
+
+}  // namespace opforge

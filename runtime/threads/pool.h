@@ -1,0 +1,22 @@
+// pool.h: the one thread pool of the process. Made on first use, anew after a fork, sized by affinity and
+// cgroup.
+#pragma once
+
+#include <cstdint>
+
+#include "opforge/abi.h"
+
+namespace opforge {
+
+// Threads that a parallel region can use, the caller among them.
+int32_t pool_threads();
+
+// Calls body over [0, n) in chunks [k*grain, min((k+1)*grain, n)), on at most `threads` threads (0 = all),
+// the caller among them. The chunks depend on n and grain only. Nested calls run serially on their thread.
+void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads);
+
+// What this process may use: OPFORGE_NUM_THREADS, else the CPUs of the affinity mask, at most the cgroup's
+// quota.
+int32_t available_threads();
+
+}  // namespace opforge

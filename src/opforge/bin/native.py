@@ -1,0 +1,32 @@
+"""Access to the compiled part of the package (``opforge._lib._native``), loaded on first use."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from opforge.errors import ToolchainError
+
+__all__ = ["crc32c", "native"]
+
+
+@cache
+def native() -> Any:  # noqa: ANN401 - a compiled module
+    """Return the compiled module, or say how to get it."""
+    try:
+        return import_module("opforge._lib._native")
+    except ImportError as error:
+        raise ToolchainError(
+            "the runtime of opforge is not built",
+            where=str(Path(__file__).resolve().parent.parent / "_lib"),
+            expected="the compiled module _native",
+            got=str(error),
+            hint="install the package with `pip install .`, or build the source tree with `make native`",
+        ) from error
+
+
+def crc32c(data: Any, crc: int = 0) -> int:  # noqa: ANN401 - anything with a buffer
+    """CRC-32C of a contiguous buffer, continuing from ``crc``."""
+    return int(native().crc32c(data, crc))
