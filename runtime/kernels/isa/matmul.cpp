@@ -136,16 +136,16 @@ void matmul(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, int
   const bool few = RowTiles(rows).few;
   const int64_t tiles = RowTiles(rows).count;
   const float* packed = own_panel(g, rows) ? g.a + m0 * g.a_row : panel;
-  n1 = least(g.n, (n1 + 15) / 16 * 16);
   const int64_t whole_end = whole_blocks(g.n) * 16;  // columns before this lie in whole blocks
   // An epilogue runs over about 16 K floats at once: long rows, still in the first or second cache.
   const int64_t stretch = most(32, 16384 / rows / 32 * 32);
-  for (int64_t n = n0; n < n1;) {
-    const int64_t begin = n, end = g.epilogue != nullptr ? least(n1, n + stretch) : n1;
+  const int64_t stop = least(g.n, n1);
+  for (int64_t n = n0; n < stop;) {
+    const int64_t begin = n, end = g.epilogue != nullptr ? least(stop, n + stretch) : stop;
     while (n < end) {
       int64_t width = 8;
       const TileFn* fn = kTiles.half;
-      const int64_t left = least(whole_end, end) - n;
+      const int64_t left = least(whole_end, (end + 15) / 16 * 16) - n;  // up to whole blocks
       if (rows == 1 && left >= kSingle * 16 && n + kSingle * 16 <= g.n) {
         width = kSingle * 16, fn = kTiles.single;
       } else if (few && left >= kFew * 16 && n + kFew * 16 <= g.n) {
@@ -158,7 +158,7 @@ void matmul(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, int
       columns(g, packed, fn, tiles, m0, m1, n, width, least(width, g.n - n));
       n += width;
     }
-    n = least(n, n1);
+    n = least(n, g.n);
     if (g.epilogue != nullptr)
       g.epilogue(g.user, g.c + m0 * g.c_row + begin, rows, n - begin, m0, begin, g.c_row);
   }

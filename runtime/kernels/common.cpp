@@ -1,0 +1,100 @@
+// common.cpp: what node kernels share.
+#include "kernels/common.h"
+
+#include <limits>
+
+namespace opforge::kernels {
+
+Image image_of(const Tensor& t) {
+  Image x{};
+  const Layout& l = t.layout;
+  x.data = t.as<float>();
+  x.images = static_cast<int32_t>(t.shape[0]);
+  x.channels = static_cast<int32_t>(t.shape[1]);
+  x.height = static_cast<int32_t>(t.shape[2]);
+  x.width = static_cast<int32_t>(t.shape[3]);
+  if (is_c16(t)) {
+    x.top = l.top, x.left = l.left, x.bottom = l.bottom, x.right = l.right;
+    x.row = x.width + l.left + l.right;
+    x.plane = x.row * (x.height + l.top + l.bottom);
+    x.batch = x.plane * padded8(x.channels);
+  } else {
+    x.row = x.width;
+    x.plane = x.row * x.height;
+    x.batch = x.plane * x.channels;
+  }
+  return x;
+}
+
+void clear_halo(const Tensor& t) {
+  const Image x = image_of(t);
+  if (x.top + x.left + x.bottom + x.right == 0) return;
+  for (int64_t n = 0; n < x.images; ++n) {
+    for (int64_t b = 0; b < blocks16(x.channels); ++b) {
+      const int64_t lanes = x.channels - b * 16 <= 8 ? 8 : 16;
+      float* plane = x.data + n * x.batch + b * x.plane * 16;
+      const auto zero = [&](int64_t first, int64_t pixels) {
+        std::memset(plane + first * lanes, 0, sizeof(float) * pixels * lanes);
+      };
+      // The right edge of a row and the left edge of the next one are neighbours.
+      zero(0, x.top * x.row + x.left);
+      for (int64_t r = 0; r + 1 < x.height; ++r)
+        zero((x.top + r) * x.row + x.left + x.width, x.left + x.right);
+      const int64_t tail = (x.top + x.height) * x.row - x.right;
+      zero(tail, x.plane - tail);
+    }
+  }
+}
+
+bool read_activation(const Attributes& attributes, Activation* activation) {
+  const StringView name = attributes.get_string("activation", "");
+  const auto number = [&](const char* key, double otherwise) {
+    return static_cast<float>(attributes.get_float(key, otherwise));
+  };
+  *activation = Activation();
+  activation->o = number("o", 0.5);
+  if (equals(name, "")) return true;
+  if (equals(name, "relu") || equals(name, "clip")) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    const bool relu = equals(name, "relu");
+    activation->kind = ActivationKind::kClip;
+    activation->lo = relu ? 0.0f : number("lo", -infinity);
+    activation->hi = relu ? infinity : number("hi", infinity);
+    return true;
+  }
+  if (equals(name, "hardswish")) {
+    activation->kind = ActivationKind::kGate;
+    activation->s = number("s", 1.0 / 6);
+    return true;
+  }
+  if (equals(name, "affine_hardswish")) {
+    activation->kind = ActivationKind::kGateAffine;
+    activation->s = number("s", 1.0 / 6);
+    activation->t = number("t", 0.0);
+    return true;
+  }
+  if (equals(name, "hardsigmoid")) {
+    activation->kind = ActivationKind::kHardSigmoid;
+    activation->s = number("s", 0.2);
+    return true;
+  }
+  return false;
+}
+
+const float* padded_bias(LoadContext& context, const Tensor* bias, int64_t n) {
+  const int64_t padded = (n + 15) / 16 * 16;
+  float* memory = static_cast<float*>(context.allocate(&context, sizeof(float) * padded));
+  if (memory == nullptr) return nullptr;
+  std::memset(memory, 0, sizeof(float) * padded);
+  if (bias != nullptr && bias->present()) std::memcpy(memory, bias->data, sizeof(float) * n);
+  return memory;
+}
+
+void read_ints(const Attributes& attributes, const char* name, int n, int64_t otherwise, int32_t* values) {
+  const int64_t* given = nullptr;
+  int64_t count = 0;
+  const bool present = attributes.get_ints(name, &given, &count);
+  for (int i = 0; i < n; ++i) values[i] = static_cast<int32_t>(present && i < count ? given[i] : otherwise);
+}
+
+}  // namespace opforge::kernels

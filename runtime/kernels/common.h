@@ -1,0 +1,93 @@
+// common.h: what node kernels share: c16 views, activations, padded biases, work distribution.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "kernels/isa/table.h"
+#include "program/kernel_api.h"
+
+namespace opforge::kernels {
+
+inline bool is_f32(const Tensor& t) { return t.dtype == DType::kF32; }
+inline bool is_plain(const Tensor& t) { return t.layout.kind == LayoutKind::kPlain; }
+inline bool is_c16(const Tensor& t) { return t.layout.kind == LayoutKind::kC16; }
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t padded8(int64_t channels) { return (channels + 7) / 8 * 8; }
+inline int64_t blocks16(int64_t channels) { return (channels + 15) / 16; }
+template <class T>
+T lesser(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+T greater(T a, T b) {
+  return a > b ? a : b;
+}
+inline bool same_shape(const Shape& a, const Shape& b) {
+  return a.rank == b.rank && std::memcmp(a.dims, b.dims, sizeof(int64_t) * a.rank) == 0;
+}
+inline bool same_layout(const Layout& a, const Layout& b) {
+  return a.kind == b.kind && a.top == b.top && a.left == b.left && a.bottom == b.bottom && a.right == b.right;
+}
+inline bool equals(StringView a, const char* b) {
+  return a.size == static_cast<int64_t>(std::strlen(b)) && std::memcmp(a.data, b, a.size) == 0;
+}
+
+// The view of a c16 tensor, or of a plain NCHW one (row = width, plane = height * width).
+Image image_of(const Tensor& t);
+// Zeros in the frame around the image of a c16 tensor.
+void clear_halo(const Tensor& t);
+
+// `axis` counted from the front, or -1 when it is out of range.
+inline int axis_of(int64_t axis, int rank) {
+  const int64_t a = axis < 0 ? axis + rank : axis;
+  return a >= 0 && a < rank ? static_cast<int>(a) : -1;
+}
+
+// Attributes activation, lo, hi, s, o, t; false when the name is unknown.
+bool read_activation(const Attributes& attributes, Activation* activation);
+
+// n floats followed by zeros up to whole blocks of 16, in session memory; zeros only when `bias` is absent.
+// Null when there is no memory.
+const float* padded_bias(LoadContext& context, const Tensor* bias, int64_t n);
+
+// At least `n` values of an integer list attribute, or the defaults.
+void read_ints(const Attributes& attributes, const char* name, int n, int64_t otherwise, int32_t* values);
+
+// Calls f(slot, unit) for every unit. A slot is used by one thread at a time, so it can own a piece of
+// scratch; there are at most context.threads of them. Which slot gets a unit may vary: results must not
+// depend on it.
+template <class F>
+void for_units(RunContext& context, int64_t units, F&& f) {
+  const int64_t slots = lesser<int64_t>(units, context.threads);
+  if (slots <= 1) {
+    for (int64_t u = 0; u < units; ++u) f(int64_t{0}, u);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  context.parallel(slots, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t slot = begin; slot < end; ++slot)
+      for (int64_t u; (u = next.fetch_add(1, std::memory_order_relaxed)) < units;) f(slot, u);
+  });
+}
+
+// Piece `i` of [0, n) cut into `pieces` even ranges.
+inline int64_t cut(int64_t n, int64_t pieces, int64_t i) { return n * i / pieces; }
+
+// Scratch floats rounded up so that neighbours do not share cache lines.
+inline int64_t scratch_floats(int64_t n) { return (n + 31) / 16 * 16; }
+
+template <class T>
+T* new_state(LoadContext& context) {
+  void* memory = context.allocate(&context, sizeof(T));
+  if (memory == nullptr) return nullptr;
+  T* state = new (memory) T();
+  context.state = state;
+  return state;
+}
+inline Status no_memory(LoadContext& context) {
+  return context.fail(&context, OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for the kernel's state");
+}
+
+}  // namespace opforge::kernels

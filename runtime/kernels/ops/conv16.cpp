@@ -1,0 +1,289 @@
+// conv16.cpp: convolutions on c16 values with packed weights: opforge::Conv and opforge::ConvTranspose.
+#include "kernels/epilogue.h"
+
+namespace opforge {
+namespace {
+
+using namespace kernels;
+
+enum class Algorithm : int32_t { kDirect, kFirst, kDepthwise, kWinograd };
+
+struct ConvState {
+  Algorithm algorithm = Algorithm::kDirect;
+  int64_t channels_in = 0, channels_out = 0;
+  int32_t kernel[2], strides[2], dilations[2], pads[4];
+  Activation activation;
+  const float* bias = nullptr;
+  Epilogue epilogue;
+  int32_t residual = -1;  // input index
+};
+
+Status bad_weights(LoadContext& c, const char* packing) {
+  return c.fail(&c, OPFORGE_STATUS_CORRUPT, "W is not a constant f32 tensor of the node's shape packed as %s",
+                packing);
+}
+
+// What both nodes have: channels, activation, bias, epilogue.
+Status load_common(LoadContext& c, ConvState* s, int32_t first_operand) {
+  const Attributes& a = *c.attributes;
+  s->channels_in = a.get_int("channels_in", 0);
+  s->channels_out = a.get_int("channels_out", 0);
+  read_ints(a, "kernel_shape", 2, 1, s->kernel);
+  read_ints(a, "strides", 2, 1, s->strides);
+  read_ints(a, "dilations", 2, 1, s->dilations);
+  read_ints(a, "pads", 4, 0, s->pads);
+  const auto in_range = [](int32_t v, int32_t lo) { return v >= lo && v <= 1 << 20; };
+  bool good = s->channels_in >= 1 && s->channels_out >= 1;
+  for (int i = 0; i < 2; ++i)
+    good = good && in_range(s->kernel[i], 1) && in_range(s->strides[i], 1) && in_range(s->dilations[i], 1);
+  for (int i = 0; i < 4; ++i) good = good && in_range(s->pads[i], 0);
+  if (!good || c.n_inputs < 2)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT,
+                  "channels, kernel_shape, strides, dilations or pads out of range");
+  if (!read_activation(a, &s->activation))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown activation");
+  const Tensor* bias = c.n_inputs > 2 && c.inputs[2].present() ? &c.inputs[2] : nullptr;
+  if (bias != nullptr &&
+      (bias->data == nullptr || !is_f32(*bias) || bias->shape.elements() != s->channels_out))
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the bias is not a constant f32 vector of channels_out values");
+  s->bias = padded_bias(c, bias, s->channels_out);
+  if (s->bias == nullptr) return no_memory(c);
+  return load_epilogue(c, first_operand, &s->epilogue);
+}
+
+bool weights_are(const Tensor& w, Packing packing, int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
+  return w.data != nullptr && is_f32(w) && w.packing == packing && w.shape.rank == 4 && w.shape[0] == d0 &&
+         w.shape[1] == d1 && w.shape[2] == d2 && w.shape[3] == d3;
+}
+
+Status conv_load(LoadContext& c) {
+  ConvState* s = new_state<ConvState>(c);
+  if (s == nullptr) return no_memory(c);
+  const Status status = load_common(c, s, 4);
+  if (status != OPFORGE_STATUS_OK) return status;
+  if (c.n_inputs > 3 && c.inputs[3].present()) s->residual = 3;
+  const StringView name = c.attributes->get_string("algorithm", "direct");
+  const Tensor& w = c.inputs[1];
+  const int64_t out = s->channels_out, in = s->channels_in, kh = s->kernel[0], kw = s->kernel[1];
+  if (equals(name, "direct")) {
+    s->algorithm = Algorithm::kDirect;
+    if (!weights_are(w, Packing::kConv16, out, in, kh, kw)) return bad_weights(c, "conv16");
+  } else if (equals(name, "first")) {
+    s->algorithm = Algorithm::kFirst;
+    if (in > 4 || in * kh > 1024 || !weights_are(w, Packing::kFirst16, out, in, kh, kw))
+      return bad_weights(c, "first16");
+  } else if (equals(name, "depthwise")) {
+    s->algorithm = Algorithm::kDepthwise;
+    if (in != out || !weights_are(w, Packing::kDepthwise16, out, 1, kh, kw))
+      return bad_weights(c, "depthwise16");
+  } else if (equals(name, "winograd")) {
+    s->algorithm = Algorithm::kWinograd;
+    if (!weights_are(w, Packing::kWinograd16, out, in, 3, 3)) return bad_weights(c, "winograd16");
+    if (kh != 3 || kw != 3 || s->strides[0] != 1 || s->strides[1] != 1 || s->dilations[0] != 1 ||
+        s->dilations[1] != 1)
+      return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "winograd serves 3x3 kernels of stride and dilation 1");
+  } else {
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown algorithm");
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+ConvArgs conv_args(const ConvState& s, const Tensor& x, const Tensor& y) {
+  ConvArgs a{};
+  a.x = image_of(x), a.y = image_of(y);
+  a.bias = s.bias;
+  a.kernel_h = s.kernel[0], a.kernel_w = s.kernel[1];
+  a.stride_h = s.strides[0], a.stride_w = s.strides[1];
+  a.dilation_h = s.dilations[0], a.dilation_w = s.dilations[1];
+  a.pad_top = s.pads[0], a.pad_left = s.pads[1];
+  a.activation = s.activation;
+  return a;
+}
+
+// Output rows of a unit: about 128 KB of input, which stays in cache while all output blocks pass over it.
+int64_t strip_rows(const ConvArgs& a) {
+  const int64_t row = 4 * padded8(a.x.channels) * int64_t(a.y.width) * a.stride_h * a.stride_w;
+  return greater<int64_t>(1, 131072 / greater<int64_t>(row, 1));
+}
+
+int64_t scratch_per_slot(const ConvState& s, const ConvArgs& a) {
+  const IsaTable& isa = isa_table();
+  if (s.algorithm == Algorithm::kFirst) return scratch_floats(isa.conv_first_scratch(a));
+  if (s.algorithm == Algorithm::kWinograd)
+    return scratch_floats(isa.winograd_scratch(s.channels_in, s.channels_out));
+  return 0;
+}
+
+// Whether the frame of x holds every pixel that the loops read.
+bool halo_reaches(const ConvState& s, const ConvArgs& a) {
+  if (s.algorithm == Algorithm::kFirst) return true;  // padding is written out line by line
+  const bool winograd = s.algorithm == Algorithm::kWinograd;
+  const auto reach = [&](int axis, int64_t out) {
+    return winograd ? ceil_div(out, 4) * 4 + 2
+                    : (out - 1) * s.strides[axis] + (s.kernel[axis] - 1) * int64_t(s.dilations[axis]) + 1;
+  };
+  const bool columns = a.x.left >= a.pad_left && reach(1, a.y.width) - a.pad_left <= a.x.width + a.x.right;
+  if (s.algorithm == Algorithm::kDirect) return columns;  // rows that are padding are skipped
+  return columns && a.x.top >= a.pad_top && reach(0, a.y.height) - a.pad_top <= a.x.height + a.x.bottom;
+}
+
+Status conv_infer(InferContext& c) {
+  const ConvState& s = *static_cast<ConvState*>(c.state);
+  const Tensor& x = c.inputs[0];
+  Tensor& y = c.outputs[0];
+  const bool first = s.algorithm == Algorithm::kFirst;
+  if (!is_f32(x) || x.shape.rank != 4 || x.shape[1] != s.channels_in || (first ? !is_plain(x) : !is_c16(x)) ||
+      !is_c16(y))
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
+                  "X is not f32 [N, %lld, H, W] in the layout of the algorithm",
+                  static_cast<long long>(s.channels_in));
+  y.shape.rank = 4;
+  y.shape.dims[0] = x.shape[0];
+  y.shape.dims[1] = s.channels_out;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t span = (s.kernel[i] - 1) * int64_t(s.dilations[i]) + 1;
+    const int64_t room = x.shape[2 + i] + s.pads[i] + s.pads[2 + i] - span;
+    y.shape.dims[2 + i] = room < 0 ? 0 : room / s.strides[i] + 1;
+  }
+  if (y.shape.elements() == 0 || x.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  const ConvArgs a = conv_args(s, x, y);
+  if (!halo_reaches(s, a))
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the halo of X is smaller than what the convolution reads");
+  c.scratch_bytes = 4 * scratch_per_slot(s, a) * c.max_threads;
+  return OPFORGE_STATUS_OK;
+}
+
+// One way to cut the work per algorithm; cuts depend on shapes only.
+void run_units(RunContext& c, const ConvState& s, const ConvArgs& a) {
+  const IsaTable& isa = isa_table();
+  const int64_t images = a.y.images, blocks = blocks16(a.y.channels), height = a.y.height;
+  const int64_t per_slot = scratch_per_slot(s, a);
+  float* scratch = static_cast<float*>(c.scratch);
+  switch (s.algorithm) {
+    case Algorithm::kDirect: {
+      // Few strips: the output blocks are cut too, in pieces of 12 (a multiple of every tile's group).
+      const int64_t strips = ceil_div(height, strip_rows(a));
+      const int64_t pieces = strips * images >= 8 ? 1 : ceil_div(blocks, 12);
+      for_units(c, images * strips * pieces, [&](int64_t, int64_t unit) {
+        const int64_t piece = unit % pieces, strip = unit / pieces % strips, image = unit / pieces / strips;
+        isa.conv_direct(a, image, cut(height, strips, strip), cut(height, strips, strip + 1), piece * 12,
+                        pieces == 1 ? blocks : lesser(blocks, piece * 12 + 12));
+      });
+      break;
+    }
+    case Algorithm::kFirst: {
+      const int64_t strips = greater<int64_t>(1, height / 16);
+      for_units(c, images * strips, [&](int64_t slot, int64_t unit) {
+        const int64_t strip = unit % strips;
+        isa.conv_first(a, scratch + slot * per_slot, unit / strips, cut(height, strips, strip),
+                       cut(height, strips, strip + 1));
+      });
+      break;
+    }
+    case Algorithm::kDepthwise: {
+      const int64_t strips = greater<int64_t>(1, height * a.y.width / 8192);
+      for_units(c, images * blocks * strips, [&](int64_t, int64_t unit) {
+        const int64_t strip = unit % strips, block = unit / strips % blocks;
+        isa.conv_depthwise(a, unit / strips / blocks, block, cut(height, strips, strip),
+                           cut(height, strips, strip + 1));
+      });
+      break;
+    }
+    case Algorithm::kWinograd: {
+      const int64_t tiles = ceil_div(a.y.height, 4) * ceil_div(a.y.width, 4);
+      const int64_t batch = isa.winograd_batch(s.channels_in, s.channels_out),
+                    batches = ceil_div(tiles, batch);
+      for_units(c, images * batches, [&](int64_t slot, int64_t unit) {
+        const int64_t t0 = unit % batches * batch;
+        isa.winograd(a, scratch + slot * per_slot, unit / batches, t0, lesser(tiles, t0 + batch));
+      });
+      if (a.epilogue == nullptr) break;
+      for_units(c, images * blocks, [&](int64_t, int64_t unit) {
+        isa.epilogue(a, unit / blocks, 0, height, unit % blocks, unit % blocks + 1);
+      });
+      break;
+    }
+  }
+}
+
+Status prepare_run(RunContext& c, const ConvState& s, ConvArgs* a, EpilogueRun* epilogue) {
+  const Tensor& y = c.outputs[0];
+  clear_halo(y);
+  const Status status = epilogue->prepare(c, s.epilogue, y);
+  if (status != OPFORGE_STATUS_OK) return status;
+  if (s.residual >= 0) {
+    const Tensor& r = c.inputs[s.residual];
+    if (!is_f32(r) || !same_shape(r.shape, y.shape) || !same_layout(r.layout, y.layout))
+      return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the residual is not laid out as the output");
+    a->residual = r.as<float>();
+  }
+  a->weights = c.inputs[1].as<float>();
+  a->epilogue = epilogue->function(), a->user = epilogue->user();
+  return OPFORGE_STATUS_OK;
+}
+
+Status conv_run(RunContext& c) {
+  const ConvState& s = *static_cast<ConvState*>(c.state);
+  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  ConvArgs a = conv_args(s, c.inputs[0], c.outputs[0]);
+  EpilogueRun epilogue;
+  const Status status = prepare_run(c, s, &a, &epilogue);
+  if (status == OPFORGE_STATUS_OK) run_units(c, s, a);
+  return status;
+}
+
+// ---- ConvTranspose
+// ------------------------------------------------------------------------------------------
+Status deconv_load(LoadContext& c) {
+  ConvState* s = new_state<ConvState>(c);
+  if (s == nullptr) return no_memory(c);
+  const Status status = load_common(c, s, 3);
+  if (status != OPFORGE_STATUS_OK) return status;
+  if (s->kernel[0] != 2 || s->kernel[1] != 2 || s->strides[0] != 2 || s->strides[1] != 2)
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "opforge::ConvTranspose serves 2x2 kernels of stride 2");
+  if (!weights_are(c.inputs[1], Packing::kDeconv16, s->channels_in, s->channels_out, 2, 2))
+    return bad_weights(c, "deconv16");
+  return OPFORGE_STATUS_OK;
+}
+
+Status deconv_infer(InferContext& c) {
+  const ConvState& s = *static_cast<ConvState*>(c.state);
+  const Tensor& x = c.inputs[0];
+  Tensor& y = c.outputs[0];
+  if (!is_f32(x) || !is_c16(x) || !is_c16(y) || x.shape.rank != 4 || x.shape[1] != s.channels_in)
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "X is not f32 [N, %lld, H, W] in c16",
+                  static_cast<long long>(s.channels_in));
+  y.shape = x.shape;
+  y.shape.dims[1] = s.channels_out;
+  y.shape.dims[2] *= 2;
+  y.shape.dims[3] *= 2;
+  return OPFORGE_STATUS_OK;
+}
+
+Status deconv_run(RunContext& c) {
+  const ConvState& s = *static_cast<ConvState*>(c.state);
+  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  ConvArgs a = conv_args(s, c.inputs[0], c.outputs[0]);
+  EpilogueRun epilogue;
+  const Status status = prepare_run(c, s, &a, &epilogue);
+  if (status != OPFORGE_STATUS_OK) return status;
+  const int64_t height = a.x.height;
+  const int64_t strips = greater<int64_t>(1, lesser(height, height * a.x.width / 1024));
+  for_units(c, a.x.images * strips, [&](int64_t, int64_t unit) {
+    const int64_t strip = unit % strips;
+    isa_table().deconv2(a, unit / strips, cut(height, strips, strip), cut(height, strips, strip + 1));
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+const OpKernel kRows[] = {
+    {"opforge", "Conv", 1, 1, conv_load, conv_infer, conv_run},
+    {"opforge", "ConvTranspose", 1, 1, deconv_load, deconv_infer, deconv_run},
+};
+
+}  // namespace
+}  // namespace opforge
+
+extern const opforge::KernelTable opforge_kernels_conv16;
+const opforge::KernelTable opforge_kernels_conv16 = {opforge::kRows,
+                                                     sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};

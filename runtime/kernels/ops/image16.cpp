@@ -1,0 +1,232 @@
+// image16.cpp: the other nodes on c16 values: Pool, GlobalAveragePool, Resize, ConcatChannels, Reorder.
+#include "kernels/common.h"
+
+namespace opforge {
+namespace {
+
+using namespace kernels;
+
+Status not_c16(InferContext& c) {
+  return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the operands are not f32 [N, C, H, W] in c16");
+}
+bool good_image(const Tensor& t) { return is_f32(t) && is_c16(t) && t.shape.rank == 4; }
+
+// ---- Pool
+// ---------------------------------------------------------------------------------------------------
+struct PoolState {
+  int32_t kernel[2], strides[2], dilations[2], pads[4];
+  bool average = false, ceil = false, count_padding = false;
+};
+
+Status pool_load(LoadContext& c) {
+  PoolState* s = new_state<PoolState>(c);
+  if (s == nullptr) return no_memory(c);
+  const Attributes& a = *c.attributes;
+  read_ints(a, "kernel_shape", 2, 1, s->kernel);
+  read_ints(a, "strides", 2, 1, s->strides);
+  read_ints(a, "dilations", 2, 1, s->dilations);
+  read_ints(a, "pads", 4, 0, s->pads);
+  for (int i = 0; i < 2; ++i) {
+    if (s->kernel[i] < 1 || s->strides[i] < 1 || s->dilations[i] < 1 || s->pads[i] < 0 ||
+        s->pads[2 + i] < 0 || s->pads[i] >= s->kernel[i] * int64_t(s->dilations[i]) ||
+        s->pads[2 + i] >= s->kernel[i] * int64_t(s->dilations[i]))
+      return c.fail(&c, OPFORGE_STATUS_CORRUPT, "kernel_shape, strides, dilations or pads out of range");
+  }
+  const StringView mode = a.get_string("mode", "max");
+  if (!equals(mode, "max") && !equals(mode, "average"))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "mode is neither max nor average");
+  s->average = equals(mode, "average");
+  s->ceil = a.get_int("ceil_mode", 0) != 0;
+  s->count_padding = a.get_int("count_include_pad", 0) != 0;
+  return OPFORGE_STATUS_OK;
+}
+
+Status pool_infer(InferContext& c) {
+  const PoolState& s = *static_cast<PoolState*>(c.state);
+  if (!good_image(c.inputs[0]) || !is_c16(c.outputs[0])) return not_c16(c);
+  const Shape& x = c.inputs[0].shape;
+  Shape& y = c.outputs[0].shape;
+  y = x;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t room =
+        x[2 + i] + s.pads[i] + s.pads[2 + i] - ((s.kernel[i] - 1) * int64_t(s.dilations[i]) + 1);
+    int64_t n = room < 0 ? 0 : (s.ceil ? ceil_div(room, s.strides[i]) : room / s.strides[i]) + 1;
+    // A window that would begin in the padding behind the image does not exist.
+    if (s.ceil && n > 0 && (n - 1) * s.strides[i] >= x[2 + i] + s.pads[i]) --n;
+    y.dims[2 + i] = n;
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+Status pool_run(RunContext& c) {
+  const PoolState& s = *static_cast<PoolState*>(c.state);
+  const Tensor& y = c.outputs[0];
+  if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  clear_halo(y);
+  PoolArgs a{};
+  a.x = image_of(c.inputs[0]), a.y = image_of(y);
+  a.kernel_h = s.kernel[0], a.kernel_w = s.kernel[1];
+  a.stride_h = s.strides[0], a.stride_w = s.strides[1];
+  a.dilation_h = s.dilations[0], a.dilation_w = s.dilations[1];
+  a.pad_top = s.pads[0], a.pad_left = s.pads[1], a.pad_bottom = s.pads[2], a.pad_right = s.pads[3];
+  a.average = s.average, a.count_include_pad = s.count_padding;
+  const int64_t blocks = blocks16(a.y.channels), strips = greater<int64_t>(1, y.shape[2] * y.shape[3] / 4096);
+  for_units(c, a.y.images * blocks * strips, [&](int64_t, int64_t unit) {
+    const int64_t strip = unit % strips;
+    isa_table().pool(a, unit / strips / blocks, unit / strips % blocks, cut(y.shape[2], strips, strip),
+                     cut(y.shape[2], strips, strip + 1));
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+// ---- GlobalAveragePool
+// --------------------------------------------------------------------------------------
+Status global_infer(InferContext& c) {
+  if (!good_image(c.inputs[0]) || !is_c16(c.outputs[0])) return not_c16(c);
+  c.outputs[0].shape = c.inputs[0].shape;
+  c.outputs[0].shape.dims[2] = c.outputs[0].shape.dims[3] = 1;
+  return OPFORGE_STATUS_OK;
+}
+
+Status global_run(RunContext& c) {
+  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  clear_halo(c.outputs[0]);
+  const Image x = image_of(c.inputs[0]), y = image_of(c.outputs[0]);
+  const int64_t blocks = blocks16(x.channels);
+  for_units(c, x.images * blocks,
+            [&](int64_t, int64_t unit) { isa_table().global_average(x, y, unit / blocks, unit % blocks); });
+  return OPFORGE_STATUS_OK;
+}
+
+// ---- Resize
+// -------------------------------------------------------------------------------------------------
+struct ResizeState {
+  int64_t h = 1, w = 1;
+};
+
+Status resize_load(LoadContext& c) {
+  ResizeState* s = new_state<ResizeState>(c);
+  if (s == nullptr) return no_memory(c);
+  s->h = c.attributes->get_int("scales_h", 1);
+  s->w = c.attributes->get_int("scales_w", 1);
+  if (s->h < 1 || s->w < 1 || s->h > 1 << 16 || s->w > 1 << 16)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "scales_h or scales_w out of range");
+  if (!equals(c.attributes->get_string("mode", "nearest"), "nearest"))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Resize on c16 has the mode nearest only");
+  return OPFORGE_STATUS_OK;
+}
+
+Status resize_infer(InferContext& c) {
+  const ResizeState& s = *static_cast<ResizeState*>(c.state);
+  if (!good_image(c.inputs[0]) || !is_c16(c.outputs[0])) return not_c16(c);
+  c.outputs[0].shape = c.inputs[0].shape;
+  c.outputs[0].shape.dims[2] *= s.h;
+  c.outputs[0].shape.dims[3] *= s.w;
+  return OPFORGE_STATUS_OK;
+}
+
+Status resize_run(RunContext& c) {
+  const ResizeState& s = *static_cast<ResizeState*>(c.state);
+  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  clear_halo(c.outputs[0]);
+  const Image x = image_of(c.inputs[0]), y = image_of(c.outputs[0]);
+  const int64_t blocks = blocks16(x.channels),
+                strips = greater<int64_t>(1, int64_t(y.height) * y.width / 16384);
+  for_units(c, x.images * blocks * strips, [&](int64_t, int64_t unit) {
+    const int64_t strip = unit % strips;
+    isa_table().resize_nearest(x, y, s.h, s.w, unit / strips / blocks, unit / strips % blocks,
+                               cut(x.height, strips, strip), cut(x.height, strips, strip + 1));
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+// ---- ConcatChannels
+// -----------------------------------------------------------------------------------------
+Status concat_infer(InferContext& c) {
+  if (c.n_inputs < 1 || !is_c16(c.outputs[0])) return not_c16(c);
+  Shape& y = c.outputs[0].shape;
+  int64_t channels = 0;
+  for (int i = 0; i < c.n_inputs; ++i) {
+    const Shape& x = c.inputs[i].shape;
+    if (!good_image(c.inputs[i])) return not_c16(c);
+    const Shape& first = c.inputs[0].shape;
+    if (x[0] != first[0] || x[2] != first[2] || x[3] != first[3])
+      return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
+                    "the inputs of ConcatChannels differ in more than channels");
+    channels += x[1];
+  }
+  y = c.inputs[0].shape;
+  y.dims[1] = channels;
+  return OPFORGE_STATUS_OK;
+}
+
+Status concat_run(RunContext& c) {
+  const Tensor& out = c.outputs[0];
+  if (out.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  clear_halo(out);
+  const Image y = image_of(out);
+  const int64_t strips = greater<int64_t>(1, lesser<int64_t>(y.height, out.shape.elements() / 65536));
+  for_units(c, y.images * strips, [&](int64_t, int64_t unit) {
+    const int64_t strip = unit % strips;
+    int64_t channel = 0;
+    for (int i = 0; i < c.n_inputs; ++i) {
+      if (c.inputs[i].shape[1] == 0) continue;
+      isa_table().concat_channels(image_of(c.inputs[i]), y, channel, unit / strips,
+                                  cut(y.height, strips, strip), cut(y.height, strips, strip + 1));
+      channel += c.inputs[i].shape[1];
+    }
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+// ---- Reorder
+// ------------------------------------------------------------------------------------------------
+Status reorder_infer(InferContext& c) {
+  const Tensor& x = c.inputs[0];
+  Tensor& y = c.outputs[0];
+  const bool known = (is_plain(x) || is_c16(x)) && (is_plain(y) || is_c16(y));
+  if (!known || !is_f32(x) || ((is_c16(x) || is_c16(y)) && x.shape.rank != 4))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Reorder takes f32 [N, C, H, W], plain or c16");
+  y.shape = x.shape;
+  if (same_layout(x.layout, y.layout)) c.alias_input[0] = 0;
+  return OPFORGE_STATUS_OK;
+}
+
+Status reorder_run(RunContext& c) {
+  const Tensor &from = c.inputs[0], &to = c.outputs[0];
+  if (to.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  if (is_plain(from) && is_plain(to)) {
+    std::memcpy(to.data, from.data, sizeof(float) * to.shape.elements());
+    return OPFORGE_STATUS_OK;
+  }
+  if (is_c16(to)) clear_halo(to);
+  const Image x = image_of(from), y = image_of(to);
+  const int64_t height = x.height,
+                strips = greater<int64_t>(1, lesser<int64_t>(height, to.shape.elements() / 65536));
+  for_units(c, x.images * strips, [&](int64_t, int64_t unit) {
+    const int64_t image = unit / strips, y0 = cut(height, strips, unit % strips),
+                  y1 = cut(height, strips, unit % strips + 1);
+    if (is_plain(from))
+      isa_table().from_plain(x.data, y, image, y0, y1);
+    else if (is_plain(to))
+      isa_table().to_plain(x, y.data, image, y0, y1);
+    else
+      isa_table().concat_channels(x, y, 0, image, y0, y1);
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+const OpKernel kRows[] = {
+    {"opforge", "Pool", 1, 1, pool_load, pool_infer, pool_run},
+    {"opforge", "GlobalAveragePool", 1, 1, nullptr, global_infer, global_run},
+    {"opforge", "Resize", 1, 1, resize_load, resize_infer, resize_run},
+    {"opforge", "ConcatChannels", 1, 1, nullptr, concat_infer, concat_run},
+    {"opforge", "Reorder", 1, 1, nullptr, reorder_infer, reorder_run},
+};
+
+}  // namespace
+}  // namespace opforge
+
+extern const opforge::KernelTable opforge_kernels_image16;
+const opforge::KernelTable opforge_kernels_image16 = {opforge::kRows,
+                                                      sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};

@@ -1,0 +1,19 @@
+// product.h: a matrix product cut into units for the threads.
+#pragma once
+
+#include "kernels/common.h"
+
+namespace opforge::kernels {
+
+// How C[m, n] is cut. Cuts depend on the sizes only.
+struct ProductPlan {
+  int64_t row_units, column_units, unit_columns, panel;  // panel: floats of one row unit's packed A
+  bool pack_first;                                       // A is packed once for all column units
+  ProductPlan(int64_t m, int64_t n, int64_t k);
+  int64_t scratch(int32_t threads) const { return panel * (pack_first ? row_units : greater(1, threads)); }
+};
+
+// C = A * B for packed B. scratch: plan.scratch(threads) floats.
+void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& plan, float* scratch);
+
+}  // namespace opforge::kernels
