@@ -14,9 +14,10 @@ import numpy as np
 
 from opforge.errors import OpforgeError, SchemaError
 from opforge.expr import functions
+from opforge.expr.blob import MAX_INPUTS, MAX_OUTPUTS
 from opforge.expr.formulas import Formula, FormulaAttribute, FormulaOutput, SourceLocation
 from opforge.expr.nodes import Node, attribute, constant, input_, op, postorder
-from opforge.expr.operators import make_operator
+from opforge.expr.operators import has_room_for_gradient, make_operator
 from opforge.expr.trace import Expr, is_number
 from opforge.schema import DType, Operator, floating, nearest, register
 
@@ -57,14 +58,24 @@ def formula(
     Raises:
         SchemaError: the function cannot be traced; the message says where and what to write instead.
     """
+    types = tuple(DType.parse(d) for d in dtypes)
+    if not types or not all(d.is_float for d in types):
+        raise SchemaError(
+            "a formula computes in floating types",
+            where=name,
+            expected=" ".join(d.name for d in floating),
+            got=" ".join(d.name for d in types),
+            hint="declare an operator on integers with of.kernel",
+        )
 
     def decorate(function: Callable[..., Any]) -> Operator:
         traced = trace_formula(function, name, outputs)
+        _check_size(traced, derivatives if differentiable else 0)
         return register(
             make_operator(
                 traced,
                 since=since,
-                dtypes=tuple(dtypes),
+                dtypes=types,
                 autocast=autocast,
                 nan=nan,
                 derivatives=derivatives if differentiable else 0,
@@ -75,6 +86,26 @@ def formula(
         )
 
     return decorate
+
+
+def _check_size(traced: Formula, derivatives: int) -> None:
+    """The limits of programs, met where the author can still see why."""
+    inputs, outputs = len(traced.inputs), len(traced.outputs)
+    if inputs > MAX_INPUTS or outputs > MAX_OUTPUTS:
+        raise SchemaError(
+            "the formula is too wide",
+            where=traced.name,
+            expected=f"at most {MAX_INPUTS} tensors and {MAX_OUTPUTS} outputs",
+            got=f"{inputs} and {outputs}",
+        )
+    if derivatives and not has_room_for_gradient(traced):
+        raise SchemaError(
+            "the formula has too many tensors for a gradient operator",
+            where=traced.name,
+            expected=f"at most {MAX_OUTPUTS} tensors, and with the outputs at most {MAX_INPUTS}",
+            got=f"{inputs} tensors, {outputs} outputs",
+            hint="differentiable=False, or several smaller formulas",
+        )
 
 
 def trace_formula(function: Callable[..., Any], name: str, outputs: Sequence[str] | None = None) -> Formula:

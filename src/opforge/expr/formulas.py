@@ -156,7 +156,7 @@ class Formula:
     def _derive(self) -> Formula:
         floats = [k for k, o in enumerate(self.outputs) if o.type is ValueType.T]
         n = len(self.outputs)
-        taken: set[str] = set(self.inputs)
+        taken = {*self.inputs, *(a.name for a in self.attributes)}
         gradients = [_fresh(f"grad_{o.name}", taken) for o in self.outputs]
         results = derivatives.differentiate(
             [(k, self.simplified[k]) for k in floats], n_inputs=len(self.inputs), shift=n

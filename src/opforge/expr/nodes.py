@@ -31,6 +31,9 @@ LEAVES = frozenset({"input", "attribute", "constant"})
 """Ops without operands; params hold the index of an input or attribute, or the value of a constant."""
 
 
+_SHOWN_DEPTH = 12
+
+
 class ValueType(enum.IntEnum):
     """Type of a value; the numbers are those of the bytecode."""
 
@@ -98,12 +101,16 @@ class Node:
 
     def __repr__(self) -> str:
         """A readable formula, for errors and debugging."""
+        return self._text(_SHOWN_DEPTH)
+
+    def _text(self, depth: int) -> str:
         if self.op == "constant":
             return f"{self.value!r}"
         if self.op in LEAVES:
             return f"{self.op}{self.index}"
         suffix = f":{self.type.text}" if self.op == "cast" else ""
-        return f"{self.op}{suffix}({', '.join(map(repr, self.args))})"
+        # Shared subexpressions would make the whole text exponentially long.
+        return f"{self.op}{suffix}({', '.join(a._text(depth - 1) for a in self.args) if depth else '...'})"
 
 
 _nodes: WeakValueDictionary[tuple[object, ...], Node] = WeakValueDictionary()

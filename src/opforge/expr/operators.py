@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opforge.expr.blob import MAX_INPUTS, MAX_OUTPUTS
 from opforge.expr.formulas import Formula, FormulaAttribute
 from opforge.expr.nodes import ValueType
 from opforge.schema import DType, ForwardAttribute, GradientProgram, Operand, Operator, Step
 from opforge.schema.lexer import format_literal
 
-__all__ = ["gradient_program", "make_operator", "signature_text"]
+__all__ = ["gradient_program", "has_room_for_gradient", "make_operator", "signature_text"]
 
 
 def signature_text(formula: Formula) -> str:
@@ -48,6 +49,11 @@ def gradient_program(formula: Formula, since: int) -> str:
     return str(GradientProgram((step,), tuple(Operand("v", k) for k in results)))
 
 
+def has_room_for_gradient(formula: Formula) -> bool:
+    """Whether the gradient operator stays within the limits of a program."""
+    return len(formula.inputs) <= MAX_OUTPUTS and len(formula.inputs) + len(formula.outputs) <= MAX_INPUTS
+
+
 def make_operator(
     formula: Formula,
     *,
@@ -62,7 +68,9 @@ def make_operator(
     is_gradient: bool = False,
 ) -> Operator:
     """The operator of a formula; its gradient operators are made when they are first asked for."""
-    has_gradient = derivatives > 0 and any(o.type is ValueType.T for o in formula.outputs)
+    has_gradient = (
+        derivatives > 0 and has_room_for_gradient(formula) and any(o.type is ValueType.T for o in formula.outputs)
+    )
 
     def derived() -> Sequence[Operator]:
         if not has_gradient:

@@ -213,6 +213,29 @@ def test_results():
     assert trace(lambda y: y).outputs[0].name == "out"
 
 
+def test_dtypes_and_width():
+    with pytest.raises(SchemaError, match=r"computes in floating types(.|\n)*got: f32 i32"):
+        of.formula("t.declare::Wide", dtypes=["f32", of.i32])(swish)
+    names = ", ".join(f"x{k}" for k in range(17))
+    wide = eval(f"lambda {names}: {names.replace(',', ' +')}")
+    with pytest.raises(SchemaError, match=r"too many tensors for a gradient(.|\n)*differentiable=False"):
+        of.formula("t.declare::Wide")(wide)
+    op = of.formula("t.declare::Wide", differentiable=False)(wide)
+    assert len(op.signature.inputs) == 17 and op.gradient is None
+    unregister(op)
+
+
+def test_shared_subexpressions_do_not_make_texts_explode():
+    def deep(x):
+        for _ in range(200):
+            x = x * x + x
+        return x
+
+    formula = trace(deep)
+    assert len(repr(formula)) < 10**5
+    assert len(formula.gradient().program().instructions) < 2000
+
+
 def test_names():
     with pytest.raises(SchemaError, match=r"name has a domain(.|\n)*expected: domain::Name"):
         of.formula("Gelu")(swish)
