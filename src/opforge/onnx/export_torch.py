@@ -70,6 +70,8 @@ def export(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            with torch.no_grad():
+                module(*args, **dict(kwargs or {}))  # a first call registers the operators that the module uses
             make = _export_dynamo if dynamo else _export_torchscript
             model = make(torch, module, args, dict(kwargs or {}), dynamic_shapes, input_names, output_names, version)
     except ExportError:
@@ -122,10 +124,22 @@ def _export_dynamo(
 
 
 def _translations() -> dict[Any, Callable[..., Any]]:
-    """One translation per operator registered in torch; a table of this call, no global state."""
-    from opforge.frameworks.torch import overload
+    """One translation per operator that torch knows; a table of this call, no global state."""
+    return {overload: _translation(operator) for operator, overload in _registered()}
 
-    return {overload(op): _translation(op) for op in registry.operators(all_versions=True).values()}
+
+def _registered() -> list[tuple[Operator, Any]]:
+    """Give the operators that torch knows, with their overloads; gradient operators do not occur in inference."""
+    from opforge.frameworks.torch import all_entries
+
+    found = []
+    for entry in all_entries():
+        domain, _, rest = entry.key.partition("::")
+        name, _, version = rest.rpartition(":")
+        operator = registry.find(domain, name, int(version))
+        if operator is not None and operator.key == entry.key and not operator.is_gradient:
+            found.append((operator, entry.overload))
+    return found
 
 
 def _translation(operator: Operator) -> Callable[..., Any]:
@@ -167,8 +181,8 @@ def _export_torchscript(
     if kwargs:
         raise ExportError("keyword inputs need dynamo=True", where=type(module).__name__, got=sorted(kwargs))
     opsets = {}
-    for operator in registry.operators(all_versions=True).values():
-        _register_symbolic(torch, operator, opset)
+    for operator, overload in _registered():
+        _register_symbolic(torch, operator, overload, opset)
         opsets[operator.domain] = max(operator.since_version, opsets.get(operator.domain, 1))
     buffer = io.BytesIO()
     torch.onnx.export(
@@ -190,9 +204,7 @@ def _export_torchscript(
     return model
 
 
-def _register_symbolic(torch: Any, operator: Operator, opset: int) -> None:  # noqa: ANN401
-    from opforge.frameworks.torch import overload
-
+def _register_symbolic(torch: Any, operator: Operator, overload: Any, opset: int) -> None:  # noqa: ANN401
     helper = torch.onnx.symbolic_helper
     suffix = {"float": "_f", "int": "_i", "bool": "_i", "string": "_s", "floats": "_f", "ints": "_i", "bools": "_i", "strings": "_s"}
     codes = {"float": "f", "int": "i", "bool": "b", "string": "s", "floats": "fs", "ints": "is", "bools": "is", "strings": "ss"}
@@ -210,5 +222,4 @@ def _register_symbolic(torch: Any, operator: Operator, opset: int) -> None:  # n
         count = len(operator.signature.outputs)
         return graph.op(f"{operator.domain}::{operator.name}", *tensors, outputs=count, **given)
 
-    schema_name = overload(operator)._schema.name
-    torch.onnx.register_custom_op_symbolic(schema_name, symbolic, min(opset, 20))
+    torch.onnx.register_custom_op_symbolic(overload._schema.name, symbolic, min(opset, 20))

@@ -17,6 +17,37 @@ __all__ = ["sparse_matmul", "sparse_matmul_grad_dense", "sparse_matmul_grad_valu
 _TYPES = {"T": of.floating, "I": of.index}
 
 
+# For runtimes without the kernel: the row of each entry is the number of rows that end before it, counted by a
+# running sum over marks at the row ends; then the products are gathered and scattered.
+_ONNX_BODY = """
+    zero = Constant <value_ints: ints = [0]> ()
+    one = Constant <value_ints: ints = [1]> ()
+    end = Constant <value_ints: ints = [9223372036854775807]> ()
+    axis = Constant <value_int: int = 0> ()
+    columns = Cast <to: int = 7> (indices)
+    pointers = Cast <to: int = 7> (indptr)
+    ends = Slice (pointers, one, end, zero)
+    entries = Shape (values)
+    positions = Add (entries, one)
+    blank = ConstantOfShape <value: tensor = int64[1] {0}> (positions)
+    rows = Shape (ends)
+    ones = ConstantOfShape <value: tensor = int64[1] {1}> (rows)
+    marks = ScatterElements <axis: int = 0, reduction: string = "add"> (blank, ends, ones)
+    counts = CumSum (marks, axis)
+    row = Slice (counts, zero, entries, zero)
+    gathered = Gather <axis: int = 0> (dense, columns)
+    column = Unsqueeze (values, one)
+    products = Mul (column, gathered)
+    dense_shape = Shape (dense)
+    width = Slice (dense_shape, one, end, zero)
+    shape = Concat <axis: int = 0> (rows, width)
+    zeros = ConstantOfShape (shape)
+    start = CastLike (zeros, dense)
+    where = Unsqueeze (row, one)
+    out = ScatterND <reduction: string = "add"> (start, where, products)
+"""
+
+
 def _rows(indptr: Any) -> Any:  # noqa: ANN401 - arrays
     """Row of each entry."""
     return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
@@ -71,6 +102,7 @@ sparse_matmul = of.kernel(
     reference=_reference,
     gradient=_gradient,
     host_name="sparse_matmul",
+    onnx_body=_ONNX_BODY,
 )
 
 # out = A^T dense. `like` only tells the number of A's columns.

@@ -1,0 +1,102 @@
+"""Export from torch: domain, imports, attributes, shapes, bodies, metadata, both exporters."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import opforge as of
+from opforge.errors import ExportError
+from opforge.ops import custom_gelu, mod_sigmoid, sparse_matmul, swish
+
+pytestmark = pytest.mark.torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 8)
+        self.threshold = torch.nn.Parameter(torch.linspace(-1, 1, 8))
+
+    def forward(self, x):
+        return swish(mod_sigmoid(custom_gelu(self.linear(x)), self.threshold), beta=2.5)
+
+
+def ort(model, inputs):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def custom(model):
+    return {n.op_type: n for n in model.graph.node if n.domain}
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])
+def test_model_is_complete_and_runs_unmodified(tmp_path, dynamo):
+    net = Net()
+    path = tmp_path / "net.onnx"
+    shapes = ({0: torch.export.Dim("batch")},) if dynamo else {"x": {0: "batch"}}
+    model = of.torch.export(net, (torch.randn(4, 6),), path, dynamic_shapes=shapes, input_names=["x"], output_names=["y"], dynamo=dynamo)
+    assert onnx.load(str(path)) == model
+    onnx.checker.check_model(model, full_check=True)
+    nodes = custom(model)
+    assert {name: n.domain for name, n in nodes.items()} == {
+        "CustomGELU": "com.example",
+        "ModSigmoid": "com.example",
+        "Swish": "org.opforge",
+    }
+    imports = {i.domain: i.version for i in model.opset_import}
+    assert imports == {"": imports[""], "com.example": 1, "org.opforge": 1}
+    assert [(a.name, a.type, a.f) for a in nodes["Swish"].attribute] == [("beta", onnx.AttributeProto.FLOAT, 2.5)]
+    assert {f.name for f in model.functions} == set(nodes)
+    assert all(imports[""] == i.version for f in model.functions for i in f.opset_import)
+    dims = {i.name: [d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in (*model.graph.value_info, *model.graph.output)}
+    for node in nodes.values():
+        assert dims[node.output[0]] == ["batch", 8]
+    rows = json.loads({p.key: p.value for p in model.metadata_props}["opforge.operators"])
+    assert {(r["domain"], r["name"], r["version"], r["schema_hash"]) for r in rows} == {
+        (o.domain, o.name, o.since_version, o.schema_hash) for o in (custom_gelu, mod_sigmoid, swish)
+    }
+    for n in (1, 7):
+        x = torch.randn(n, 6)
+        np.testing.assert_allclose(ort(model, {"x": x.numpy()})[0], net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_sparse_matmul_exports_with_its_body():
+    class Sparse(torch.nn.Module):
+        def forward(self, values, indices, indptr, dense):
+            return sparse_matmul(values, indices, indptr, dense)
+
+    matrix = (torch.rand(6, 8) < 0.4) * torch.randn(6, 8)
+    csr = matrix.to_sparse_csr()
+    args = (csr.values(), csr.col_indices(), csr.crow_indices(), torch.randn(8, 3))
+    names = ["values", "indices", "indptr", "dense"]
+    dim = torch.export.Dim
+    e, p = dim("e", min=2), dim("p", min=3)
+    model = of.torch.export(Sparse(), args, dynamic_shapes=({0: e}, {0: e}, {0: p}, None), input_names=names)
+    (node,) = custom(model).values()
+    out = [d.dim_param or d.dim_value for d in model.graph.output[0].type.tensor_type.shape.dim]
+    assert out[1] == 3 and "p" in str(out[0])
+    got = ort(model, {n: a.numpy() for n, a in zip(names, args, strict=True)})[0]
+    np.testing.assert_allclose(got, (matrix @ args[3]).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_torch_cannot_export_is_our_error(tmp_path):
+    class Bad(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if float(x.sum()) > 0 else x
+
+    path = tmp_path / "bad.onnx"
+    with pytest.raises(ExportError, match="Bad: torch cannot export this module"):
+        of.torch.export(Bad(), (torch.ones(2),), path)
+    assert not path.exists()
+
+
+def test_training_mode_comes_back():
+    net = Net().train()
+    of.torch.export(net, (torch.randn(2, 6),))
+    assert net.training
