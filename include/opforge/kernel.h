@@ -13,7 +13,7 @@
 //   x: T[*S]      View<const T, kAnyRank>                float   double            floats   List<double>
 //   x?: T[n]      View, test with present()              string  std::string_view  strings  List<opforge_string>
 //   *x: T[n]      Views<const T, 1>                      bool    bool              bools    List<int64_t>
-//   (out: T[m])   View<T, 1>
+//   (out: T[m])   View<T, 1>; with a `_` dimension: call context.allocate(out, {...}) first
 //
 // The caller has checked rank, shape and dtype; the kernel checks values. It must be reentrant: no mutable
 // globals. Exceptions are caught at the boundary and become the operator's error text.
@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 
@@ -126,7 +127,8 @@ class List {
 // What the host offers to a running kernel.
 class Context {
  public:
-  explicit Context(opforge_context* context) : context_(context) {}
+  explicit Context(opforge_context* context, const opforge_arguments* outputs = nullptr)
+      : context_(context), outputs_(outputs) {}
 
   // Calls body(begin, end) over [0, n) in chunks of about `grain`, on the host's threads. Chunks do not depend
   // on the number of threads. An exception of body is carried over to the caller.
@@ -153,7 +155,7 @@ class Context {
         },
         &call);
     if (call.thrown) std::rethrow_exception(call.thrown);
-    if (status != kOk) throw HostFailure{status};
+    if (status != kOk) throw HostFailure{status, "the host's parallel_for failed"};
   }
 
   // Uninitialised memory for `count` values that lives until the kernel returns; throws where there is none.
@@ -162,8 +164,20 @@ class Context {
   T* scratch(int64_t count) {
     const size_t bytes = static_cast<size_t>(count > 0 ? count : 1) * sizeof(T);
     void* memory = context_->scratch ? context_->scratch(context_, bytes, 64) : nullptr;
-    if (!memory) throw HostFailure{OPFORGE_STATUS_OUT_OF_MEMORY};
+    if (!memory) throw HostFailure{OPFORGE_STATUS_OUT_OF_MEMORY, "out of memory for scratch"};
     return static_cast<T*>(memory);
+  }
+
+  // Gives an output whose shape depends on data (`_` in the signature) its shape and memory; `output` then refers
+  // to it. Throws where there is no memory.
+  template <class T, int N>
+  void allocate(View<T, N>& output, std::initializer_list<int64_t> shape) {
+    const auto index = static_cast<int32_t>(&output.tensor() - outputs_->tensors);
+    const Status status = context_->allocate_output
+                              ? context_->allocate_output(context_, index, shape.begin(), static_cast<int32_t>(shape.size()))
+                              : OPFORGE_STATUS_UNSUPPORTED;
+    if (status != kOk) throw HostFailure{status, "the host did not allocate an output whose shape depends on data"};
+    output = View<T, N>(outputs_->tensors[index]);
   }
 
   // `return context.fail("indices[%lld] is %lld, expected 0 <= index < %lld", ...)`: the user's values are wrong.
@@ -200,6 +214,7 @@ class Context {
   // Thrown where the host could not give memory or run a loop; the boundary turns it into its status.
   struct HostFailure {
     Status status;
+    const char* text;
   };
 
  private:
@@ -210,6 +225,7 @@ class Context {
   }
 
   opforge_context* context_;
+  const opforge_arguments* outputs_;
 };
 
 }  // namespace opforge

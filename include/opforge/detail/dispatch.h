@@ -37,8 +37,8 @@ inline List<opforge_string> strings(const opforge_attribute& a) { return {a.valu
 
 // Runs `call`, which may throw, and turns whatever leaves it into a status with text.
 template <class Call>
-Status guarded(opforge_context* raw, Call call) noexcept {
-  Context context(raw);
+Status guarded(opforge_context* raw, const opforge_arguments* outputs, Call call) noexcept {
+  Context context(raw, outputs);
   try {
     if constexpr (std::is_void_v<decltype(call(context))>) {
       call(context);
@@ -47,9 +47,7 @@ Status guarded(opforge_context* raw, Call call) noexcept {
       return call(context);
     }
   } catch (const Context::HostFailure& failure) {
-    return context.fail(failure.status, failure.status == OPFORGE_STATUS_OUT_OF_MEMORY
-                                            ? "out of memory for scratch"
-                                            : "the host's parallel_for failed");
+    return context.fail(failure.status, "%s", failure.text);
   } catch (const std::exception& error) {
     return context.fail(OPFORGE_STATUS_INTERNAL, "the kernel threw: %s", error.what());
   } catch (...) {

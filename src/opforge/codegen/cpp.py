@@ -66,7 +66,8 @@ def formula_unit(operator: Operator) -> Unit:
         ]
     lines += ["", f"}}  // namespace {kernel_namespace(operator)}", ""]
     name = f"{operator.host_namespace}_{operator.host_name}_v{operator.since_version}.cc"
-    return Unit(name, "\n".join(lines))
+    # Loops are written in vectors, so -O3 would only take longer to compile.
+    return Unit(name, "\n".join(lines), flags=("-O2",))
 
 
 def _functor(name: str, program: Program) -> list[str]:

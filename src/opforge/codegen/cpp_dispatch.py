@@ -96,7 +96,7 @@ def _entry(operator: Operator, unit: str, above: int) -> list[str]:
         f"opforge_status {operator.host_name}_entry(opforge_context* raw, const opforge_arguments* in,",
         "    const opforge_arguments* out, [[maybe_unused]] const opforge_attribute* attributes) {",
         "  [[maybe_unused]] const opforge::detail::Parameters inputs(in), outputs(out);",
-        "  return opforge::detail::guarded(raw, [&](opforge::Context& context) {",
+        "  return opforge::detail::guarded(raw, out, [&](opforge::Context& context) {",
     ]
     if file and line.isdigit():  # a mismatch between signature and source is shown at the declaration
         lines.append(f"#line {line} {cpp_string(file)}")
