@@ -27,7 +27,7 @@ TARGETS = ("cpu",)
 PRECISIONS = ("model",)
 
 
-def compile(  # noqa: A001 - the public name is opforge.compile
+def compile(
     model_or_path: ModelLike,
     out_path: str | os.PathLike[str],
     *,
@@ -55,9 +55,7 @@ def compile(  # noqa: A001 - the public name is opforge.compile
         UnsupportedError: standard nodes, a target or a precision that nothing here serves; all nodes are listed.
         ArgumentError: the model contradicts itself, or a body disagrees with the registered operator.
     """
-    program, report = compile_program(
-        model_or_path, target=target, precision=precision, tune=tune, operators=operators
-    )
+    program, report = compile_program(model_or_path, target=target, precision=precision, tune=tune, operators=operators)
     report.output = os.fspath(out_path)
     report.bytes = bin_format.write(program, out_path)
     return report
@@ -102,7 +100,9 @@ def lower(model: ir.Model) -> Graph:
 
 def _choice(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise UnsupportedError(f"unknown {what}", where=f"compile({what}=)", expected=" or ".join(map(repr, allowed)), got=repr(value))
+        raise UnsupportedError(
+            f"unknown {what}", where=f"compile({what}=)", expected=" or ".join(map(repr, allowed)), got=repr(value)
+        )
 
 
 def _load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
@@ -122,9 +122,13 @@ def _load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
     try:
         model = ir.load(path)
     except Exception as error:  # protobuf raises many kinds
-        raise ArgumentError("the file is not an ONNX model", where=str(path), got=f"{type(error).__name__}: {error}") from error
+        raise ArgumentError(
+            "the file is not an ONNX model", where=str(path), got=f"{type(error).__name__}: {error}"
+        ) from error
     if not model.opset_imports:
-        raise ArgumentError("the model imports no operator set", where=str(path), expected="an ONNX model with opset_import")
+        raise ArgumentError(
+            "the model imports no operator set", where=str(path), expected="an ONNX model with opset_import"
+        )
     return model, content.hexdigest()
 
 

@@ -49,7 +49,7 @@ def _is_sorted(model: ir.Model) -> bool:
 
 
 def _has_shapes(model: ir.Model) -> bool:
-    return all(o.meta.get("dims") is not None or o.dtype is None for n in model.graph for o in n.outputs)
+    return all("dims" in o.meta or o.shape is None for n in model.graph for o in n.outputs)
 
 
 PROPERTIES: dict[str, Callable[[ir.Model], bool]] = {

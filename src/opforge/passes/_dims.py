@@ -1,4 +1,4 @@
-"""Symbolic dimensions: integer polynomials over names and floor divisions, in a form in which equal things look equal."""
+"""Symbolic dimensions: integer polynomials over names and floor divisions; equal things look equal."""
 
 from __future__ import annotations
 

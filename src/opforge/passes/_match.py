@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from opforge.passes import _edit
 
-__all__ = ["Product", "close", "power", "product", "producer", "with_constant"]
+__all__ = ["Product", "close", "power", "producer", "product", "with_constant"]
 
 
 def close(value: float | None, target: float, tolerance: float = 1e-3) -> bool:

@@ -90,7 +90,9 @@ def _dropout(node: ir.Node) -> None:
 
 def _batch_norm(node: ir.Node) -> None:
     if _edit.attribute(node, "spatial", 1) != 1:
-        raise UnsupportedError("BatchNormalization with spatial=0 has no meaning in newer opsets", where=f"node {node.name!r}")
+        raise UnsupportedError(
+            "BatchNormalization with spatial=0 has no meaning in newer opsets", where=f"node {node.name!r}"
+        )
     _drop(node, "spatial")
     if len(node.outputs) > 1:
         node.resize_outputs(1)
@@ -100,7 +102,9 @@ def _softmax(node: ir.Node) -> None:
     """Before opset 13 the input is flattened to two axes at ``axis`` (default 1)."""
     x, dims = node.inputs[0], dims_of(node.inputs[0])
     if x is None or dims is None:
-        raise UnsupportedError("the rank of the input must be known to upgrade it", where=f"node {node.name!r} ({node.op_type})")
+        raise UnsupportedError(
+            "the rank of the input must be known to upgrade it", where=f"node {node.name!r} ({node.op_type})"
+        )
     axis = int(_edit.attribute(node, "axis", 1))
     axis += len(dims) if axis < 0 else 0
     node.attributes["axis"] = ir.AttrInt64("axis", -1)
@@ -147,6 +151,8 @@ def _upsample(node: ir.Node) -> None:
 
 
 def _resize(node: ir.Node) -> None:
+    if len(node.inputs) > 2:
+        return  # it was an Upsample a moment ago
     given = node.inputs[1]
     node.resize_inputs(3)
     node.replace_input_with(1, None)
@@ -168,6 +174,12 @@ def _grid_sample(node: ir.Node) -> None:
     node.attributes["mode"] = ir.AttrString("mode", {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
 
 
+def _dft(node: ir.Node) -> None:
+    axis = _edit.attribute(node, "axis", 1)
+    _drop(node, "axis")
+    _set_input(node, 2, np.array(axis, np.int64))
+
+
 def _group_norm(node: ir.Node) -> None:
     """Before opset 21 scale and bias count groups, afterwards channels."""
     dims = dims_of(node.inputs[0])
@@ -175,7 +187,9 @@ def _group_norm(node: ir.Node) -> None:
     for index in (1, 2):
         data = _edit.array(node.inputs[index])
         if data is None or channels is None:
-            raise UnsupportedError("scale and bias must be constants to upgrade it", where=f"node {node.name!r} (GroupNormalization)")
+            raise UnsupportedError(
+                "scale and bias must be constants to upgrade it", where=f"node {node.name!r} (GroupNormalization)"
+            )
         _set_input(node, index, np.repeat(data, channels // len(data)))
 
 
@@ -197,6 +211,7 @@ RULES: dict[tuple[str, int], Rule] = {
         (f"Reduce{kind}", 18): _attribute_to_input("axes")
         for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
     },
+    ("DFT", 20): _dft,
     ("GridSample", 20): _grid_sample,
     ("GroupNormalization", 21): _group_norm,
 }

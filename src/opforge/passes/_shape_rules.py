@@ -81,7 +81,12 @@ def _conv(node: ir.Node, shapes: Sequence[Shape | None], known: Sequence[Known])
 
 def _conv_transpose(node: ir.Node, shapes: Sequence[Shape | None], known: Sequence[Known]) -> Shape | None:
     x, w = shapes[0], shapes[1]
-    if x is None or w is None or _edit.attribute(node, "output_shape") or _edit.attribute(node, "auto_pad", "NOTSET") != "NOTSET":
+    if (
+        x is None
+        or w is None
+        or _edit.attribute(node, "output_shape")
+        or _edit.attribute(node, "auto_pad", "NOTSET") != "NOTSET"
+    ):
         return None
     n = len(x) - 2
     strides = _edit.attribute(node, "strides") or [1] * n

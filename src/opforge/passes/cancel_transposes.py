@@ -1,5 +1,4 @@
-"""Transposes: two in a row become one, one that moves only axes of length 1 becomes a reshape, and a reshape to three
-axes around a swap of the last two becomes the swap itself."""
+"""Two transposes in a row become one; reshapes to three axes around a swap of the last two become the swap itself."""
 
 from __future__ import annotations
 

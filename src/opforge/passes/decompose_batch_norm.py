@@ -1,4 +1,4 @@
-"""Batch normalisation at inference is one multiplication and one addition per channel, with constants computed in float64."""
+"""Batch normalisation at inference is one multiplication and one addition per channel (constants in float64)."""
 
 from __future__ import annotations
 

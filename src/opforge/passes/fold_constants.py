@@ -37,7 +37,7 @@ def _evaluate(node: ir.Node, inputs: list[Array | None], opset: int) -> list[Arr
         dtypes = [o.dtype.numpy() if o.dtype else given[0].dtype for o in node.outputs]
         return [np.asarray(r).astype(d) for r, d in zip(results, dtypes, strict=True)]
     proto = ir.to_proto(node)
-    feeds = {v.name: a for v, a in zip(node.inputs, inputs, strict=True) if v is not None and a is not None}
+    feeds = {v.name or "": a for v, a in zip(node.inputs, inputs, strict=True) if v is not None and a is not None}
     graph_inputs = [onnx.helper.make_value_info(str(n), onnx.TypeProto()) for n in feeds]
     outputs = [onnx.helper.make_value_info(str(o.name), onnx.TypeProto()) for o in node.outputs if o.name]
     graph = onnx.helper.make_graph([proto], "fold", graph_inputs, outputs)
@@ -65,7 +65,9 @@ def _known(node: ir.Node) -> list[Array] | None:
 
 
 def _fold(node: ir.Node, opset: int) -> list[Array] | None:
-    if node.op_type in IMPURE or any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+    if node.op_type in IMPURE or any(
+        a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()
+    ):
         return None
     if (ready := _known(node)) is not None:
         return ready

@@ -128,7 +128,9 @@ def _refine(node: ir.Node) -> None:
         dims = _shape_rules.broadcast([s for s in shapes if s is not None])
     before = output.meta.get("dims")
     if dims is not None and (before is None or len(before) == len(dims)):
-        merged = dims if before is None else [b if b.constant is not None else d for b, d in zip(before, dims, strict=True)]
+        merged = (
+            dims if before is None else [b if b.constant is not None else d for b, d in zip(before, dims, strict=True)]
+        )
         output.meta["dims"] = merged
     if node.op_type in _shape_values.RULES and output.dtype in (ir.DataType.INT64, ir.DataType.INT32):
         output.meta["known"] = _shape_values.RULES[node.op_type](node, shapes, known)

@@ -37,7 +37,7 @@ def call(model: ir.Model) -> int:
             if not _edit.is_op(node, "Constant") or (data := _data(node)) is None:
                 continue
             old = node.outputs[0]
-            value = ir.Value(name=old.name, shape=ir.Shape(data.shape), type=ir.TensorType(data.dtype))
+            value = ir.Value(name=old.name, shape=ir.Shape(list(data.shape.numpy())), type=ir.TensorType(data.dtype))
             value.const_value = data
             if old.is_graph_output():
                 value.name = f"{old.name}__constant"

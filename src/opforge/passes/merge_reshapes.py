@@ -1,4 +1,4 @@
-"""A reshape of a reshape reads the first one's input; Squeeze, Unsqueeze and Flatten with a known result are reshapes too."""
+"""A reshape of a reshape reads the first one's input; what gives back an earlier shape falls away."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ ENSURES: tuple[str, ...] = ()
 
 def _bounds(node: ir.Node) -> tuple[float | None, float | None]:
     given = [_edit.scalar(v) for v in node.inputs[1:3]]
-    return (*given, None, None)[0:2] if len(given) < 2 else (given[0], given[1])
+    low, high = (*given, None, None)[:2]
+    return low, high
 
 
 def _ramp(value: ir.Value | None, *, alone: bool = True) -> tuple[ir.Value, float, float, float] | None:

@@ -44,7 +44,9 @@ def _match(quotient: ir.Node) -> tuple[ir.Value, float] | None:
     squared = square.producer()
     other = squared.inputs[0] if squared is not None else None
     # Some exporters compute the difference twice.
-    if not power(square, d, 2) and not (other is not None and _same_difference(other, difference) and power(square, other, 2)):
+    if not power(square, d, 2) and not (
+        other is not None and _same_difference(other, difference) and power(square, other, 2)
+    ):
         return None
     x = difference.inputs[0]
     return (x, epsilon) if x is not None and _mean_of_last(difference.inputs[1], alone=False) is x else None

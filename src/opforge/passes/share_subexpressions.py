@@ -27,7 +27,12 @@ def _pure(node: ir.Node) -> bool:
 def _key(node: ir.Node) -> tuple[object, ...] | None:
     attributes = []
     for name, attr in sorted(node.attributes.items()):
-        if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS, ir.AttributeType.TENSOR, ir.AttributeType.TENSORS):
+        if attr.type in (
+            ir.AttributeType.GRAPH,
+            ir.AttributeType.GRAPHS,
+            ir.AttributeType.TENSOR,
+            ir.AttributeType.TENSORS,
+        ):
             return None
         value = attr.value
         attributes.append((name, attr.type, tuple(value) if isinstance(value, (list, tuple)) else value))

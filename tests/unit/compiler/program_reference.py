@@ -85,7 +85,16 @@ def _windows(x: np.ndarray, kernel: Any, strides: Any, pads: Any, dilations: Any
 
 
 def _winograd(x: np.ndarray, u: np.ndarray, pads: Any) -> np.ndarray:
-    bt = np.array([[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0], [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]])
+    bt = np.array(
+        [
+            [4, 0, -5, 0, 1, 0],
+            [0, -4, -4, 1, 1, 0],
+            [0, 4, -4, -1, 1, 0],
+            [0, -2, -1, 2, 1, 0],
+            [0, 2, -1, -2, 1, 0],
+            [0, 4, 0, -5, 0, 1],
+        ]
+    )
     at = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
     n, _, h, w = x.shape
     oh, ow = h + pads[0] + pads[2] - 2, w + pads[1] + pads[3] - 2
@@ -135,9 +144,10 @@ class Runner:
     @staticmethod
     def check(value: Value, result: np.ndarray, node: Node) -> None:
         where = f"{node.op} -> {value.name}"
-        assert value.shape is None or len(value.shape) == result.ndim, where
-        for d, n in zip(value.shape or [], result.shape, strict=True):
-            assert not isinstance(d, int) or d == n, f"{where}: {value.shape} {result.shape}"
+        if value.shape is not None:
+            assert len(value.shape) == result.ndim, where
+            for d, n in zip(value.shape, result.shape, strict=True):
+                assert not isinstance(d, int) or d == n, f"{where}: {value.shape} {result.shape}"
         if value.layout.kind == "c16":
             assert result.ndim == 4, where
             assert result.dtype == F32, where
@@ -236,7 +246,11 @@ def conv(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> l
     else:
         v = _windows(data, a["kernel_shape"], a["strides"], pads, a["dilations"])
         w = x[1].astype(np.float64)
-        y = np.einsum("nchwyx,cyx->nchw", v, w[:, 0]) if algorithm == "depthwise" else np.tensordot(v, w, ([1, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
+        y = (
+            np.einsum("nchwyx,cyx->nchw", v, w[:, 0])
+            if algorithm == "depthwise"
+            else np.tensordot(v, w, ([1, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
+        )
     if len(x) > 2 and x[2] is not None:
         y = y + x[2].reshape(-1, 1, 1)
     assert y.shape[1] == a["channels_out"]

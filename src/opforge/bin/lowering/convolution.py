@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
+from opforge.bin.lowering.select import ELEMENTWISE
 from opforge.bin.packing import winograd_fits
 from opforge.bin.program import Layout
 from opforge.passes._dims import Dim
@@ -15,6 +16,8 @@ __all__ = ["block_convolutions", "halo_of"]
 
 FIRST_CHANNELS = 4
 """A plain image of so few channels is read as it lies."""
+FOLLOWERS = ("MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Concat")
+"""Nodes that stay in blocks."""
 TYPICAL = 64
 """Height or width that is assumed where the model leaves it open."""
 
@@ -52,16 +55,20 @@ def _conv(node: Node) -> Node | None:
         return None
     x, weight, pads = found
     a = node.attributes
-    group, strides, dilations = int(a.get("group", 1)), list(a.get("strides") or [1, 1]), list(a.get("dilations") or [1, 1])
+    group, strides, dilations = (
+        int(a.get("group", 1)),
+        list(a.get("strides") or [1, 1]),
+        list(a.get("dilations") or [1, 1]),
+    )
     out, inner, kh, kw = weight.shape
     channels = inner * group
     depthwise = group == channels == out and group > 1
-    if (group != 1 and not depthwise):
+    if group != 1 and not depthwise:
         return None
     algorithm, packing = "direct", "conv16"
     if depthwise:
         algorithm, packing = "depthwise", "depthwise16"
-    elif channels <= FIRST_CHANNELS and not x.is_blocked and dilations == [1, 1]:
+    elif channels <= FIRST_CHANNELS and dilations == [1, 1] and not _will_be_blocked(x):
         algorithm, packing = "first", "first16"
     elif (kh, kw) == (3, 3) and strides == dilations == [1, 1] and _pays(node, channels, out):
         algorithm, packing = "winograd", "winograd16"
@@ -77,6 +84,20 @@ def _conv(node: Node) -> Node | None:
     return _made("Conv", node, x, weight, packing, attributes)
 
 
+def _will_be_blocked(x: Value) -> bool:
+    """Tell whether ``x`` is blocked or comes by elementwise nodes and pools from what is."""
+    seen, stack = set(), [x]
+    while stack:
+        value = stack.pop()
+        if value.is_blocked:
+            return True
+        node = value.producer
+        if node is not None and value not in seen and (node.is_made(ELEMENTWISE) or node.op in FOLLOWERS):
+            stack += [v for v in node.inputs if v is not None and v.data is None]
+        seen.add(value)
+    return False
+
+
 def _pays(node: Node, channels: int, out: int) -> bool:
     dims = node.output.dims
     sizes = [TYPICAL if d.constant is None else d.constant for d in dims[2:]] if dims is not None else [TYPICAL] * 2
@@ -89,7 +110,13 @@ def _transposed(node: Node) -> Node | None:
         return None
     x, weight, pads = found
     a = node.attributes
-    plain = a.get("group", 1) == 1 and list(a.get("dilations") or [1, 1]) == [1, 1] and not any(pads) and not any(a.get("output_padding") or []) and not a.get("output_shape")
+    plain = (
+        a.get("group", 1) == 1
+        and list(a.get("dilations") or [1, 1]) == [1, 1]
+        and not any(pads)
+        and not any(a.get("output_padding") or [])
+        and not a.get("output_shape")
+    )
     if not plain or weight.shape[2:] != (2, 2) or list(a.get("strides") or [1, 1]) != [2, 2]:
         return None
     attributes = {

@@ -1,4 +1,4 @@
-"""Fusion: chains of elementwise nodes become one formula, or the activation, residual and epilogue of what feeds them."""
+"""Fusion: chains of elementwise nodes become one formula, or activation, residual and epilogue of what feeds them."""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ class Graph:
             while stack:
                 node = stack[-1]
                 waiting = [
-                    v.producer for v in node.inputs if v is not None and v.producer is not None and v.producer not in done
+                    v.producer
+                    for v in node.inputs
+                    if v is not None and v.producer is not None and v.producer not in done
                 ]
                 if node in done or not waiting:
                     stack.pop()

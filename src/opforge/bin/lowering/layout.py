@@ -69,7 +69,14 @@ def _reduce_mean(node: Node) -> Node | None:
 def _resize(node: Node) -> Node | None:
     x, a = _blocked_input(node), node.attributes
     scales = node.inputs[2] if len(node.inputs) > 2 else None
-    if x is None or node.domain != "" or scales is None or scales.data is None or scales.data.size != 4 or a.get("axes"):
+    if (
+        x is None
+        or node.domain != ""
+        or scales is None
+        or scales.data is None
+        or scales.data.size != 4
+        or a.get("axes")
+    ):
         return None
     floor = a.get("coordinate_transformation_mode", "half_pixel") == "asymmetric" and a.get("nearest_mode") == "floor"
     s = [float(v) for v in scales.data.reshape(-1)]

@@ -89,11 +89,15 @@ def _group(node: Node) -> str | None:
 def describe(report: CompileReport, graph: Graph, program: Program) -> CompileReport:
     """Fill in what the compiler's graph and the program show."""
     report.program_nodes = len(graph.nodes)
-    report.operators = dict(Counter(n.op if n.domain in ("", "opforge") else f"{n.domain}::{n.op}" for n in graph.nodes))
+    report.operators = dict(
+        Counter(n.op if n.domain in ("", "opforge") else f"{n.domain}::{n.op}" for n in graph.nodes)
+    )
     report.fused = dict(Counter(g for n in graph.nodes if (g := _group(n)) is not None))
     report.algorithms = dict(
         Counter(
-            n.attributes["algorithm"] if n.op == "Conv" else {"MatMul": "matmul", "ConvTranspose": "deconvolution"}[n.op]
+            n.attributes["algorithm"]
+            if n.op == "Conv"
+            else {"MatMul": "matmul", "ConvTranspose": "deconvolution"}[n.op]
             for n in graph.nodes
             if n.is_made("Conv", "MatMul", "ConvTranspose")
         )

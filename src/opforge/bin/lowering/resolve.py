@@ -31,7 +31,9 @@ def resolve(model: ir.Model, operators: str | None) -> list[str]:
         MissingOperatorError: nodes have neither; all are listed.
     """
     if operators not in (None, "registry", "body"):
-        raise ArgumentError("unknown choice", where="compile(operators=)", expected='None, "registry" or "body"', got=repr(operators))
+        raise ArgumentError(
+            "unknown choice", where="compile(operators=)", expected='None, "registry" or "body"', got=repr(operators)
+        )
     warnings: list[str] = []
     called = {(n.domain, n.op_type) for n in _edit.nodes(model)}
     called |= {(n.domain, n.op_type) for f in model.functions.values() for n in f}
@@ -88,7 +90,8 @@ def _disagreement(function: ir.Function, operator: Operator) -> str | None:
     if recorded is not None:
         if recorded == operator.schema_hash:
             return None
-        return f"hash {recorded[:12]} in the model, {operator.schema_hash[:12]} registered at {operator.declared_at or '?'}"
+        own = f"{operator.schema_hash[:12]} registered at {operator.declared_at or '?'}"
+        return f"hash {recorded[:12]} in the model, {own}"
     return _numeric_disagreement(function, operator) if operator.formula is not None else None
 
 
@@ -113,7 +116,9 @@ def _numeric_disagreement(function: ir.Function, operator: Operator) -> str | No
     )
     imports = [*proto.opset_import, onnx.helper.make_opsetid(function.domain, 1)]
     try:
-        got = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports, functions=[proto])).run(None, feeds)
+        got = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports, functions=[proto])).run(
+            None, feeds
+        )
     except Exception as error:
         return f"the body cannot be evaluated for comparison ({type(error).__name__}: {error})"
     want = operator.reference(*[feeds[n].astype(np.float64) for n in names], **attributes)

@@ -27,7 +27,12 @@ def _plain_attributes(node: ir.Node) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, attr in node.attributes.items():
         value = attr.value
-        if attr.type in (ir.AttributeType.TENSOR, ir.AttributeType.GRAPH, ir.AttributeType.TENSORS, ir.AttributeType.GRAPHS):
+        if attr.type in (
+            ir.AttributeType.TENSOR,
+            ir.AttributeType.GRAPH,
+            ir.AttributeType.TENSORS,
+            ir.AttributeType.GRAPHS,
+        ):
             out[name] = value
         else:
             out[name] = list(value) if isinstance(value, (tuple, list)) else value
@@ -35,7 +40,9 @@ def _plain_attributes(node: ir.Node) -> dict[str, Any]:
 
 
 def _origin(node: ir.Node) -> list[str]:
-    text = node.metadata_props.get("opforge.origin") or node.name or (node.outputs[0].name if node.outputs else "") or ""
+    text = (
+        node.metadata_props.get("opforge.origin") or node.name or (node.outputs[0].name if node.outputs else "") or ""
+    )
     return [t for t in text.split(",") if t]
 
 
@@ -81,7 +88,9 @@ class _Selector:
         return found
 
     def run(self, model: ir.Model) -> Graph:
-        self.graph.inputs = [v for i in model.graph.inputs if i.name not in model.graph.initializers and (v := self.value(i))]
+        self.graph.inputs = [
+            v for i in model.graph.inputs if i.name not in model.graph.initializers and (v := self.value(i))
+        ]
         for node in model.graph:
             inputs = [self.value(v) for v in node.inputs]
             outputs = [self.value(o) if o.uses() or o.is_graph_output() else None for o in node.outputs]
@@ -150,7 +159,19 @@ def _matmul(
     return Node("opforge", "MatMul", 1, [a, packed, None], outputs, {"K": k, "N": n}, origin)
 
 
-_RULES: dict[str, Rule] = {"MatMul": _matmul}
+def _constant_of_shape(
+    inputs: list[Value | None], outputs: list[Value | None], attributes: dict[str, Any], origin: list[str]
+) -> Node | None:
+    """A filled tensor is an expanded number (the runtime's attributes hold no tensors)."""
+    tensor = attributes.get("value")
+    data = np.zeros(1, np.float32) if tensor is None else tensor.numpy()
+    dtype = 1 if tensor is None else int(tensor.dtype)
+    name = f"{outputs[0].name if outputs[0] is not None else 'filled'}__value"
+    value = Value(name, dtype, [Dim.of(1)], np.asarray(data).reshape(1))
+    return Node("", "Expand", 13, [value, inputs[0]], outputs, {}, origin)
+
+
+_RULES: dict[str, Rule] = {"MatMul": _matmul, "ConstantOfShape": _constant_of_shape}
 
 
 def select(model: ir.Model) -> Graph:
