@@ -152,11 +152,11 @@ def _load_path(path: Path) -> list[ModuleType]:
         if path.suffix != ".py":
             raise ArgumentError("not a Python file", where=str(path), expected="a .py file", got=path.name)
         return [_import_file(path)]
-    if (path / "op.py").exists():
-        return [_import_file(path / "op.py")]
     if (path / "__init__.py").exists():
         module = _import_file(path / "__init__.py")
         return [module, *_submodules(module)]
+    if (path / "op.py").exists():
+        return [_import_file(path / "op.py")]
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
     operators = [folder / "op.py" for folder in folders if (folder / "op.py").exists()]
     if operators:

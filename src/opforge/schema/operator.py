@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import keyword
@@ -441,5 +442,6 @@ def _find(domain: str, name: str, version: int, module: str) -> Operator:
     from opforge.schema import registry
 
     if module and module != "__main__" and registry.find(domain, name, version) is None:
-        import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):  # e.g. a file that the other process loaded by its path
+            import_module(module)
     return registry.get(domain, name, version)

@@ -74,7 +74,8 @@ class Symbolic:
         text = ""
         for atoms, factor in sorted(self.terms.items(), key=lambda item: (-len(item[0]), item[0])):
             parts = [] if abs(factor) == 1 and atoms else [str(abs(factor))]
-            parts += atoms if len(parts) + len(atoms) == 1 else [_group(atom) for atom in atoms]
+            alone = len(parts) + len(atoms) == 1 and (text or factor > 0)  # "-N//2" would be (-N)//2
+            parts += atoms if alone else [_group(atom) for atom in atoms]
             sign = ("- " if factor < 0 else "+ ") if text else ("-" if factor < 0 else "")
             text += (" " if text else "") + sign + "*".join(parts)
         return text or "0"

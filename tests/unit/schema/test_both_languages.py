@@ -8,17 +8,42 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from opforge.errors import ArgumentError, DtypeError, OpforgeError, SchemaError
 from opforge.schema import ABSENT, DECLARABLE, DType, GradientProgram, Signature, parse_types
-
 from tests.unit.schema.vectors import PATH, of_kind
 
 ROOT = Path(__file__).parents[3]
 WHERE = "test::Op"
 NAMES = {ArgumentError: "argument", DtypeError: "dtype", SchemaError: "schema"}
 # Pieces that mutations put in: every mark of the language, words with a meaning, and characters with none.
-PIECES = [*"()[],;:?*+-=@._#%\t\x01é\"\\0", "->", "//", "::", "bcast", "bcast(", "_", "inf", "true", "1.5e3", "99", "0",
-          "i0", "v0", "return", "float", "ints", "T", "f32", "u16", "*S", "n", "99999999999999999999", '"\\u00e9"', "1e999"]
+PIECES = [
+    *'()[],;:?*+-=@._#%\t\x01é"\\0',
+    "->",
+    "//",
+    "::",
+    "bcast",
+    "bcast(",
+    "_",
+    "inf",
+    "true",
+    "1.5e3",
+    "99",
+    "0",
+    "i0",
+    "v0",
+    "return",
+    "float",
+    "ints",
+    "T",
+    "f32",
+    "u16",
+    "*S",
+    "n",
+    "99999999999999999999",
+    '"\\u00e9"',
+    "1e999",
+]
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +86,11 @@ def mutated(text, random_):
 
 
 def made_signature(random_):
-    vector = {"name": "made", "kind": "parse", "signature": mutated(random_.choice(of_kind("parse"))["signature"], random_)}
+    vector = {
+        "name": "made",
+        "kind": "parse",
+        "signature": mutated(random_.choice(of_kind("parse"))["signature"], random_),
+    }
     if random_.random() < 0.3:
         vector["types"] = mutated("T: f16 bf16 f32 f64; I: i32 i64", random_)
 

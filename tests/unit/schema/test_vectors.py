@@ -1,10 +1,10 @@
 """Every golden vector gives what is written there, in Python."""
 
 import pytest
+
 from opforge.errors import ArgumentError, DtypeError, OpforgeError, SchemaError
 from opforge.schema import ABSENT, DType, GradientProgram, Signature, format_types, parse_types
 from opforge.schema.lexer import format_literal
-
 from tests.unit.schema.vectors import VECTORS, name_of, of_kind
 
 KINDS = {"argument": ArgumentError, "dtype": DtypeError, "schema": SchemaError}
