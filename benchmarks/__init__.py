@@ -1,0 +1,1 @@
+"""Speed and memory against named peers: `make bench`, or `python -m benchmarks [CASE ...]`."""

@@ -1,0 +1,134 @@
+"""Run the cases in fresh processes, print a table, write build/bench/results.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from benchmarks._case import OURS, Case, all_cases
+from opforge.cli._output import table
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "bench"
+
+
+def main() -> int:
+    """Measure all or the named cases; 0 when every gate passed or could not be judged."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of case names; all cases when none is given")
+    parser.add_argument("--rounds", type=int, help="fresh processes per case (default: the case's own, 7 for most)")
+    parser.add_argument("--list", action="store_true", help="only list the cases")
+    options = parser.parse_args()
+    cases = [c for c in all_cases() if not options.names or any(part in c.name for part in options.names)]
+    if options.list:
+        print("\n".join(c.name for c in cases))
+        return 0
+    rows: list[dict[str, Any]] = []
+    left_out = []
+    for case in cases:
+        lacking = [name for name in case.needs if util.find_spec(name) is None]
+        if lacking:
+            left_out.append(f"{case.name}: {', '.join(lacking)} not installed")
+            continue
+        print(f"{case.name} ...", end=" ", flush=True)
+        rounds = _rounds(case, options.rounds or case.rounds)
+        found = _rows(case, rounds)
+        rows += found
+        print(", ".join(f"{r['peer']} {r['ratio']:.2f}x" for r in found), flush=True)
+    _write(rows)
+    _print(rows)
+    for line in left_out:
+        print("left out:", line)
+    return 0 if all(r["verdict"] != "below" for r in rows) else 1
+
+
+def _rounds(case: Case, count: int) -> list[dict[str, float]]:
+    results = []
+    for seed in range(count):
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks._child", case.name, str(seed)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"\n{case.name} failed:\n{done.stderr[-4000:]}")
+        results.append(json.loads(done.stdout.strip().splitlines()[-1]))
+    return results
+
+
+def _rows(case: Case, rounds: list[dict[str, float]]) -> list[dict[str, Any]]:
+    rows = []
+    for peer in rounds[0]:
+        if peer == OURS:
+            continue
+        ratios = [r[peer] / r[OURS] for r in rounds]
+        low, high = _interval(ratios)
+        limit = case.limits.get(peer)
+        verdict = "" if limit is None else "ok" if high >= limit else "below"
+        rows.append(
+            {
+                "case": case.name,
+                "metric": case.metric,
+                "threads": case.threads,
+                "ours": statistics.median(r[OURS] for r in rounds),
+                "peer": peer,
+                "peer_value": statistics.median(r[peer] for r in rounds),
+                "ratio": statistics.median(ratios),
+                "interval": [low, high],
+                "limit": limit,
+                "verdict": verdict,
+                "rounds": len(rounds),
+            }
+        )
+    return rows
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    """95 % bootstrap interval of the median."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(2000))
+    return medians[50], medians[1949]
+
+
+def _write(rows: list[dict[str, Any]]) -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (OUT / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
+    print(f"\nwrote {OUT / 'results.json'}")
+
+
+def machine() -> dict[str, Any]:
+    """Describe where the figures were measured."""
+    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    packages = ("numpy", "torch", "onnxruntime", "openvino", "scipy")
+    versions = {name: metadata.version(name) for name in packages if util.find_spec(name)}
+    flags = Path("/proc/cpuinfo").read_text()
+    isa = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else platform.machine()
+    return {"cpu": model, "cores": os.cpu_count(), "isa": isa, "python": platform.python_version(), "packages": versions}
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    def figure(row: dict[str, Any], key: str) -> str:
+        value = row[key]
+        if row["metric"] == "time":
+            return f"{value * 1e6:.2f} us" if value < 1e-3 else f"{value * 1e3:.2f} ms" if value < 1 else f"{value:.2f} s"
+        return f"{value:.4g}"
+
+    head = ("case", "metric", "threads", "opforge", "peer", "peer's", "ratio", "95 % interval", "asked", "verdict")
+    body = [
+        (r["case"], r["metric"], r["threads"], figure(r, "ours"), r["peer"], figure(r, "peer_value"), f"{r['ratio']:.2f}",
+         f"{r['interval'][0]:.2f}-{r['interval'][1]:.2f}", "" if r["limit"] is None else f"{r['limit']:.2f}", r["verdict"])
+        for r in rows
+    ]  # fmt: skip
+    table("ratio above 1: opforge is better", head, body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""What a benchmark case is, and how one child process measures it."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+OURS = "opforge"
+
+
+@dataclass
+class Prepared:
+    """Either things to call in turn, or figures measured once per process; all by name, opforge among them."""
+
+    runs: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the bench.
+
+    Attributes:
+        name: unique.
+        metric: "time" (seconds a call), or another word for values.
+        threads: of every participant.
+        prepare: makes everything ready, compares the results of all participants (raises where they differ).
+        limits: peer -> ratio that the issue asks for; ratio = peer / ours, above 1 means opforge is better.
+        rounds: fresh processes.
+        needs: what must be importable.
+    """
+
+    name: str
+    prepare: Callable[[int], Prepared]
+    limits: Mapping[str, float]
+    metric: str = "time"
+    threads: int = 1
+    rounds: int = 7
+    needs: tuple[str, ...] = ()
+
+
+def all_cases() -> list[Case]:
+    """Return the cases of every file in `cases`, found by existing."""
+    found: list[Case] = []
+    for path in sorted((Path(__file__).parent / "cases").glob("*.py")):
+        if not path.stem.startswith("_"):
+            found += import_module(f"benchmarks.cases.{path.stem}").CASES
+    return found
+
+
+def measure(case: Case, seed: int) -> dict[str, float]:
+    """Measure one round in this process: medians of interleaved calls, or the case's values."""
+    os.environ["OPFORGE_NUM_THREADS"] = str(case.threads)
+    prepared = case.prepare(case.threads)
+    if prepared.values:
+        return dict(prepared.values)
+    order = random.Random(seed)
+    inner = {name: _calibrate(run) for name, run in prepared.runs.items()}
+    times: dict[str, list[float]] = {name: [] for name in prepared.runs}
+    budget = time.perf_counter() + 3.0
+    while min(map(len, times.values())) < 5 or (time.perf_counter() < budget and min(map(len, times.values())) < 31):
+        names = list(prepared.runs)
+        order.shuffle(names)
+        for name in names:
+            run, count = prepared.runs[name], inner[name]
+            started = time.perf_counter()
+            for _ in range(count):
+                run()
+            times[name].append((time.perf_counter() - started) / count)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _calibrate(run: Callable[[], Any]) -> int:
+    """Return how many calls take about 5 ms, after a warm-up."""
+    for _ in range(3):
+        run()
+    started = time.perf_counter()
+    run()
+    once = max(time.perf_counter() - started, 1e-7)
+    return max(1, min(20000, round(0.005 / once)))

@@ -1,0 +1,1 @@
+"""The cases; a file joins by existing and defines CASES."""
