@@ -45,31 +45,65 @@ Status EpilogueRun::prepare(RunContext& context, const Epilogue& epilogue, const
     channels_ = output.shape[1];
   }
   for (int i = 0; i < count_; ++i) {
-    const Tensor& t = context.inputs[epilogue.first + i];
-    if (!is_f32(t))
-      return context.fail(&context, OPFORGE_STATUS_TYPE, "epilogue operand %d is not f32", i + 1);
-    Item& item = items_[i];
-    item = Item();
-    item.data = t.as<float>();
-    if (t.shape.elements() == 1 && (is_plain(t) || is_c16(t))) {
-      if (is_c16(t)) {
-        const Image x = image_of(t);
-        item.data += (x.top * x.row + x.left) * 8;
-      }
-      item.kind = Kind::kScalar;
-      item.regular = true;
-      continue;
-    }
-    const bool same = same_shape(t.shape, output.shape) && same_layout(t.layout, output.layout);
-    if (c16_ && same) {
-      item.kind = Kind::kSame;
-      continue;
-    }
-    const Status status = c16_ ? prepare_c16(context, t, &item) : prepare_plain(context, t, &item);
+    const Status status =
+        prepare_item(context, i + 1, context.inputs[epilogue.first + i], output, &items_[i]);
     if (status != OPFORGE_STATUS_OK) return status;
-    regular_ = regular_ && (item.kind != Kind::kRows || item.regular);
   }
   return OPFORGE_STATUS_OK;
+}
+
+Status EpilogueRun::prepare_formula(RunContext& context, const bytecode::Program* program) {
+  const Tensor& output = context.outputs[0];
+  program_ = program;
+  own_ = false, c16_ = true;
+  shape_ = output.shape;
+  base_ = output.as<float>();
+  image_ = image_of(output);
+  batch_ = image_.batch;
+  channels_ = shape_[1];
+  count_ = context.n_inputs;
+  outputs_count_ = context.n_outputs;
+  for (int i = 0; i < context.n_outputs; ++i) outputs_[i] = context.outputs[i].as<float>();
+  for (int i = 0; i < count_; ++i) {
+    const Status status = prepare_item(context, i, context.inputs[i], output, &items_[i]);
+    if (status != OPFORGE_STATUS_OK) return status;
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+void EpilogueRun::run_formula(int64_t image, int64_t block, int64_t y0, int64_t y1) {
+  const int64_t lanes = channels_ - block * 16 <= 8 ? 8 : 16;
+  float* plane = base_ + image * image_.batch + block * image_.plane * 16;
+  const bool dense = image_.row == image_.width;
+  for (int64_t r = y0; r < y1; r += dense ? y1 - y0 : 1) {
+    const int64_t first = (image_.top + r) * image_.row + image_.left;
+    c16_block(this, plane + first * lanes, dense ? (y1 - y0) * image_.row : image_.width, lanes, first,
+              block * 16, lanes);
+  }
+}
+
+Status EpilogueRun::prepare_item(RunContext& context, int index, const Tensor& t, const Tensor& output,
+                                 Item* item) {
+  if (!is_f32(t))
+    return context.fail(&context, OPFORGE_STATUS_TYPE, "operand %d of the formula is not f32", index);
+  *item = Item();
+  item->data = t.as<float>();
+  if (t.shape.elements() == 1 && (is_plain(t) || is_c16(t))) {
+    if (is_c16(t)) {
+      const Image x = image_of(t);
+      item->data += (x.top * x.row + x.left) * 8;
+    }
+    item->kind = Kind::kScalar;
+    item->regular = true;
+    return OPFORGE_STATUS_OK;
+  }
+  if (c16_ && same_shape(t.shape, output.shape) && same_layout(t.layout, output.layout)) {
+    item->kind = Kind::kSame;
+    return OPFORGE_STATUS_OK;
+  }
+  const Status status = c16_ ? prepare_c16(context, t, item) : prepare_plain(context, t, item);
+  regular_ = regular_ && (item->kind != Kind::kRows || item->regular);
+  return status;
 }
 
 // [C, 1, 1], [1, C, 1, 1] or [N, C, 1, 1], plain or c16 (with one pixel both hold the channels in a row).
@@ -158,20 +192,22 @@ void EpilogueRun::c16_block(void* user, float* block, int64_t rows, int64_t colu
   const EpilogueRun& run = *static_cast<const EpilogueRun*>(user);
   const int64_t offset = block - run.base_, total = rows * columns;
   alignas(64) float repeated[kMaxOperands][kPeriod];
-  bytecode::Operand in[kMaxOperands + 1];
+  bytecode::Operand in[kMaxOperands + 1], out[bytecode::kMaxOutputs];
+  const int shift = run.own_ ? 1 : 0;
   const auto call = [&](int64_t begin, int64_t n_rows, int64_t n_columns) {
-    const bytecode::Operand out{block + begin, kPeriod, 1};
-    in[0] = out;
+    if (run.own_) in[0] = out[0] = {block + begin, kPeriod, 1};
+    for (int i = 0; !run.own_ && i < run.outputs_count_; ++i)
+      out[i] = {run.outputs_[i] == nullptr ? nullptr : run.outputs_[i] + offset + begin, kPeriod, 1};
     for (int i = 0; i < run.count_; ++i) {
       const Item& item = run.items_[i];
       if (item.kind == Kind::kScalar)
-        in[i + 1] = {item.data, 0, 0};
+        in[i + shift] = {item.data, 0, 0};
       else if (item.kind == Kind::kChannel)
-        in[i + 1] = {repeated[i], 0, 1};
+        in[i + shift] = {repeated[i], 0, 1};
       else
-        in[i + 1] = {item.data + offset + begin, kPeriod, 1};
+        in[i + shift] = {item.data + offset + begin, kPeriod, 1};
     }
-    bytecode::run_rows(run.program_, in, &out, n_rows, n_columns);
+    bytecode::run_rows(run.program_, in, out, n_rows, n_columns);
   };
   bool vectors = false;
   for (int i = 0; i < run.count_; ++i) {

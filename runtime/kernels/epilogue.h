@@ -24,6 +24,10 @@ class EpilogueRun {
  public:
   // Fails when an operand does not broadcast to the output in one of the supported ways.
   Status prepare(RunContext& context, const Epilogue& epilogue, const Tensor& output);
+  // A formula node on c16 values: its inputs are all operands, its outputs are written where block() points.
+  Status prepare_formula(RunContext& context, const bytecode::Program* program);
+  // Rows [y0, y1) of one channel block of one image of such a node.
+  void run_formula(int64_t image, int64_t block, int64_t y0, int64_t y1);
 
   BlockEpilogue function() const;  // null when there is no epilogue
   void* user() { return this; }
@@ -43,6 +47,7 @@ class EpilogueRun {
                           int64_t column0, int64_t row_stride);
   static void c16_block(void* user, float* block, int64_t rows, int64_t columns, int64_t row0,
                         int64_t column0, int64_t row_stride);
+  Status prepare_item(RunContext& context, int index, const Tensor& t, const Tensor& output, Item* item);
   Status prepare_plain(RunContext& context, const Tensor& t, Item* item);
   Status prepare_c16(RunContext& context, const Tensor& t, Item* item);
   int64_t row_offset(const Item& item, int64_t row) const;
@@ -56,6 +61,10 @@ class EpilogueRun {
   int64_t batch_ = 0;  // floats per image
   int64_t channels_ = 0;
   Item items_[kMaxOperands];
+  bool own_ = true;  // input 0 of the blob is the block itself, and so is the output
+  Image image_{};
+  int32_t outputs_count_ = 1;
+  float* outputs_[bytecode::kMaxOutputs];
 };
 
 }  // namespace opforge::kernels

@@ -1,0 +1,245 @@
+// reduce.cpp: ReduceSum, ReduceMean, ReduceMax, ... over any axes, attributes or input 1.
+#include <limits>
+
+#include "kernels/common.h"
+
+namespace opforge {
+namespace {
+
+using namespace kernels;
+
+struct ReduceState {
+  Reduction kind = Reduction::kSum;
+  bool keep = true, noop_when_empty = false;
+};
+
+template <Reduction KIND>
+Status reduce_load(LoadContext& c) {
+  ReduceState* s = new_state<ReduceState>(c);
+  if (s == nullptr) return no_memory(c);
+  s->kind = KIND;
+  s->keep = c.attributes->get_int("keepdims", 1) != 0;
+  s->noop_when_empty = c.attributes->get_int("noop_with_empty_axes", 0) != 0;
+  return OPFORGE_STATUS_OK;
+}
+
+// The reduction with neighbouring axes merged: dimensions alternate between kept and reduced.
+struct Axes {
+  bool reduced[kMaxRank] = {};
+  int rank = 0;  // of the merged dimensions
+  int64_t dims[kMaxRank + 1] = {};
+  bool is_reduced[kMaxRank + 1] = {};
+  int64_t outputs = 1, width = 1;
+};
+
+enum class Found { kGood, kUnknown, kBad };
+
+Found find_axes(const Attributes& attributes, const ReduceState& s, const Tensor* inputs, int32_t n_inputs,
+                Axes* a) {
+  const Shape& x = inputs[0].shape;
+  const int64_t* axes = nullptr;
+  int64_t count = 0;
+  if (n_inputs > 1 && inputs[1].present()) {
+    count = inputs[1].shape.elements();
+    axes = inputs[1].as<int64_t>();
+    if (count > 0 && axes == nullptr) return Found::kUnknown;
+  } else {
+    attributes.get_ints("axes", &axes, &count);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int k = axis_of(axes[i], x.rank);
+    if (k < 0) return Found::kBad;
+    a->reduced[k] = true;
+  }
+  if (count == 0 && !s.noop_when_empty)
+    for (int k = 0; k < x.rank; ++k) a->reduced[k] = true;
+  for (int k = 0; k < x.rank; ++k) {
+    (a->reduced[k] ? a->width : a->outputs) *= x.dims[k];
+    if (a->rank > 0 && a->is_reduced[a->rank - 1] == a->reduced[k]) {
+      a->dims[a->rank - 1] *= x.dims[k];
+    } else {
+      a->dims[a->rank] = x.dims[k];
+      a->is_reduced[a->rank++] = a->reduced[k];
+    }
+  }
+  return Found::kGood;
+}
+
+bool is_rows(const Axes& a) { return a.rank == 0 || (a.rank == 1) || (a.rank == 2 && a.is_reduced[1]); }
+bool is_middle(const Axes& a) { return (a.rank == 2 && a.is_reduced[0]) || (a.rank == 3 && a.is_reduced[1]); }
+
+Status reduce_infer(InferContext& c) {
+  const ReduceState& s = *static_cast<ReduceState*>(c.state);
+  const Shape& x = c.inputs[0].shape;
+  Axes a;
+  const Found found = find_axes(*c.attributes, s, c.inputs, c.n_inputs, &a);
+  if (found == Found::kUnknown) return c.need_data(1);
+  if (found == Found::kBad)
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "axes are out of range for rank %d", x.rank);
+  if (!is_plain(c.inputs[0])) return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "reductions take plain tensors");
+  Shape& y = c.outputs[0].shape;
+  y.rank = 0;
+  for (int k = 0; k < x.rank; ++k)
+    if (!a.reduced[k] || s.keep) y.dims[y.rank++] = a.reduced[k] ? 1 : x.dims[k];
+  if (is_f32(c.inputs[0]) && !is_rows(a) && !is_middle(a))
+    c.scratch_bytes = 4 * scratch_floats(a.width) * c.max_threads;
+  return OPFORGE_STATUS_OK;
+}
+
+// Walks the reduced elements of one output: f(offset) in row-major order.
+template <class F>
+void walk(const Axes& a, int64_t output, F&& f) {
+  int64_t strides[kMaxRank + 1], stride = 1, base = 0;
+  for (int k = a.rank - 1; k >= 0; --k) {
+    strides[k] = stride;
+    stride *= a.dims[k];
+  }
+  for (int k = a.rank - 1; k >= 0; --k) {
+    if (a.is_reduced[k]) continue;
+    base += output % a.dims[k] * strides[k];
+    output /= a.dims[k];
+  }
+  for (int64_t e = 0; e < a.width; ++e) {
+    int64_t rest = e, offset = base;
+    for (int k = a.rank - 1; k >= 0; --k) {
+      if (!a.is_reduced[k]) continue;
+      offset += rest % a.dims[k] * strides[k];
+      rest /= a.dims[k];
+    }
+    f(offset);
+  }
+}
+
+// Types other than f32; A is the type of the sum.
+template <class T, class A>
+Status reduce_other(RunContext& c, Reduction kind, const Axes& a) {
+  const T* x = c.inputs[0].as<T>();
+  T* y = c.outputs[0].as<T>();
+  constexpr bool kFloat = std::numeric_limits<T>::is_iec559;
+  if (kind == Reduction::kLogSum || kind == Reduction::kLogSumExp || kind == Reduction::kL2) {
+    if (!kFloat) return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "this reduction has no kernel for integers");
+  }
+  c.parallel(
+      a.outputs, greater<int64_t>(1, 4096 / greater<int64_t>(a.width, 1)), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) {
+          T top = kFloat ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+          T low = kFloat ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+          A sum = 0, product = 1, squares = 0, magnitudes = 0;
+          walk(a, o, [&](int64_t at) {
+            const A v = static_cast<A>(x[at]);
+            top = x[at] > top || x[at] != x[at] ? x[at] : top;
+            low = x[at] < low || x[at] != x[at] ? x[at] : low;
+            sum += v, product *= v, squares += v * v;
+            magnitudes += x[at] < T(0) ? A(0) - v : v;
+          });
+          A result = sum;
+          switch (kind) {
+            case Reduction::kMean:
+              result = static_cast<A>(static_cast<T>(sum) / static_cast<T>(a.width == 0 ? 1 : a.width));
+              break;
+            case Reduction::kMax:
+              result = static_cast<A>(top);
+              break;
+            case Reduction::kMin:
+              result = static_cast<A>(low);
+              break;
+            case Reduction::kProd:
+              result = product;
+              break;
+            case Reduction::kSumSquare:
+              result = squares;
+              break;
+            case Reduction::kL1:
+              result = magnitudes;
+              break;
+            case Reduction::kL2:
+              result = static_cast<A>(__builtin_sqrt(static_cast<double>(squares)));
+              break;
+            case Reduction::kLogSum:
+              result = static_cast<A>(__builtin_log(static_cast<double>(sum)));
+              break;
+            case Reduction::kLogSumExp: {
+              const double shift =
+                  static_cast<double>(top) - static_cast<double>(top) == 0 ? static_cast<double>(top) : 0;
+              double total = 0;
+              walk(a, o, [&](int64_t at) { total += __builtin_exp(static_cast<double>(x[at]) - shift); });
+              result = static_cast<A>(__builtin_log(total) + shift);
+              break;
+            }
+            default:
+              break;
+          }
+          y[o] = static_cast<T>(result);
+        }
+      });
+  return OPFORGE_STATUS_OK;
+}
+
+Status reduce_run(RunContext& c) {
+  const ReduceState& s = *static_cast<ReduceState*>(c.state);
+  Axes a;
+  find_axes(*c.attributes, s, c.inputs, c.n_inputs, &a);
+  switch (c.inputs[0].dtype) {
+    case DType::kF32:
+      break;
+    case DType::kF64:
+      return reduce_other<double, double>(c, s.kind, a);
+    case DType::kI64:
+      return reduce_other<int64_t, uint64_t>(c, s.kind, a);
+    case DType::kI32:
+      return reduce_other<int32_t, uint32_t>(c, s.kind, a);
+    case DType::kU64:
+      return reduce_other<uint64_t, uint64_t>(c, s.kind, a);
+    case DType::kU32:
+      return reduce_other<uint32_t, uint32_t>(c, s.kind, a);
+    case DType::kI8:
+      return reduce_other<int8_t, uint32_t>(c, s.kind, a);
+    case DType::kU8:
+      return reduce_other<uint8_t, uint32_t>(c, s.kind, a);
+    case DType::kBool:
+      return reduce_other<uint8_t, uint32_t>(c, s.kind, a);
+    default:
+      return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "reductions have no kernel for this dtype");
+  }
+  const IsaTable& isa = isa_table();
+  const float* x = c.inputs[0].as<float>();
+  float* y = c.outputs[0].as<float>();
+  const int64_t grain = greater<int64_t>(16, ceil_div(16384 / greater<int64_t>(a.width, 1), 16) * 16);
+  if (is_rows(a)) {
+    const int64_t width = a.width;
+    c.parallel(a.outputs, grain, [&](int64_t begin, int64_t end) {
+      isa.reduce_rows(s.kind, x + begin * width, y + begin, end - begin, width);
+    });
+  } else if (is_middle(a)) {
+    const int64_t inner = a.dims[a.rank - 1];
+    c.parallel(a.outputs, grain, [&](int64_t begin, int64_t end) {
+      isa.reduce_middle(s.kind, x, y, a.width, inner, begin, end);
+    });
+  } else {
+    float* scratch = static_cast<float*>(c.scratch);
+    for_units(c, a.outputs, [&](int64_t slot, int64_t o) {
+      float* row = scratch + slot * scratch_floats(a.width);
+      int64_t n = 0;
+      walk(a, o, [&](int64_t at) { row[n++] = x[at]; });
+      isa.reduce_rows(s.kind, row, y + o, 1, a.width);
+    });
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+#define OPFORGE_ROW(NAME, KIND) {"", NAME, 1, 20, reduce_load<Reduction::KIND>, reduce_infer, reduce_run}
+const OpKernel kRows[] = {
+    OPFORGE_ROW("ReduceSum", kSum),       OPFORGE_ROW("ReduceMean", kMean),
+    OPFORGE_ROW("ReduceMax", kMax),       OPFORGE_ROW("ReduceMin", kMin),
+    OPFORGE_ROW("ReduceProd", kProd),     OPFORGE_ROW("ReduceSumSquare", kSumSquare),
+    OPFORGE_ROW("ReduceL1", kL1),         OPFORGE_ROW("ReduceL2", kL2),
+    OPFORGE_ROW("ReduceLogSum", kLogSum), OPFORGE_ROW("ReduceLogSumExp", kLogSumExp),
+};
+#undef OPFORGE_ROW
+
+}  // namespace
+}  // namespace opforge
+
+extern const opforge::KernelTable opforge_kernels_reduce;
+const opforge::KernelTable opforge_kernels_reduce = {opforge::kRows,
+                                                     sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
