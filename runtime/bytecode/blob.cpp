@@ -10,23 +10,12 @@ namespace opforge::bytecode {
 
 namespace {
 
-constexpr bool defined_on_integers(uint16_t opcode) {
-  switch (opcode) {
-    case op_add: case op_sub: case op_mul: case op_min: case op_max: case op_fma: case op_fnma: case op_clip:
-    case op_neg: case op_abs: case op_sign: case op_square: case op_relu: case op_lt: case op_le: case op_eq:
-    case op_ne: case op_gt: case op_ge:
-      return true;
-    default:
-      return false;
-  }
-}
-
 struct OpcodeTable {
   OpcodeInfo rows[kOpcodes] = {};
   constexpr OpcodeTable() {
     constexpr Class ARITH = Class::kArith, UNARY = Class::kUnary, COMPARE = Class::kCompare, LOGIC = Class::kLogic,
                     SELECT = Class::kSelect, CAST = Class::kCast, FUSED = Class::kFused;
-#define OPCODE(name, number, operands, class_) rows[number] = {#name, operands, class_, defined_on_integers(number)};
+#define OPCODE(name, number, operands, class_) rows[number] = {#name, operands, class_};
 #include "bytecode/opcodes.def"
 #undef OPCODE
   }
@@ -101,13 +90,14 @@ class Verifier {
       return corrupt("instruction %d (%s): types do not fit: expected %s, got (%s, %s, %s) -> %s", k, info.name, expected,
                      name(t[0]), info.operands > 1 ? name(t[1]) : "-", info.operands > 2 ? name(t[2]) : "-", name(i.type));
     };
-    const auto number = [&](ValueType type) { return is_float(type) || (info.on_integers && type != ValueType::kBool); };
     const bool same = t[0] == (info.operands > 1 ? t[1] : t[0]) && t[0] == (info.operands > 2 ? t[2] : t[0]);
     switch (info.kind) {
       case Class::kArith: case Class::kUnary: case Class::kFused:
-        return same && i.type == t[0] && number(t[0]) ? OPFORGE_STATUS_OK : wrong("one number type throughout");
+        return same && i.type == t[0] && is_float(t[0]) ? OPFORGE_STATUS_OK : wrong("one float type throughout");
       case Class::kCompare:
-        return same && i.type == ValueType::kBool && number(t[0]) ? OPFORGE_STATUS_OK : wrong("numbers of one type, result bool");
+        return same && i.type == ValueType::kBool && (info.operands == 2 || is_float(t[0]))
+                   ? OPFORGE_STATUS_OK
+                   : wrong("operands of one type, result bool");
       case Class::kLogic:
         return same && t[0] == ValueType::kBool && i.type == t[0] ? OPFORGE_STATUS_OK : wrong("bool throughout");
       case Class::kSelect:

@@ -30,7 +30,6 @@ struct OpcodeInfo {
   const char* name;  // NULL: no such opcode
   uint8_t operands;
   Class kind;
-  bool on_integers;  // also defined on integer types
 };
 const OpcodeInfo& opcode_info(uint16_t opcode);
 

@@ -280,7 +280,11 @@ OPFORGE_INLINE Truth<V> truth(M mask) {
 #define OPFORGE_COMPARE(name, op)                \
   template <class V>                             \
   OPFORGE_INLINE Truth<V> name(V a, V b) {       \
-    return truth<V>(a.v op b.v);                 \
+    if constexpr (kIsBool<V>) {                  \
+      return truth<V>(-a.v op - b.v);            \
+    } else {                                     \
+      return truth<V>(a.v op b.v);               \
+    }                                            \
   }
 OPFORGE_COMPARE(lt, <)
 OPFORGE_COMPARE(le, <=)

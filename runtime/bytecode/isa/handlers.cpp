@@ -138,21 +138,8 @@ Handler float_handler(uint16_t opcode) {
   }
 }
 template <class V>
-Handler integer_handler(uint16_t opcode) {
+Handler comparison_handler(uint16_t opcode) {
   switch (opcode) {
-    case bc::op_add: return binary<Do_add, V>;
-    case bc::op_sub: return binary<Do_sub, V>;
-    case bc::op_mul: return binary<Do_mul, V>;
-    case bc::op_min: return binary<Do_min, V>;
-    case bc::op_max: return binary<Do_max, V>;
-    case bc::op_fma: return ternary<Do_fma, V>;
-    case bc::op_fnma: return ternary<Do_fnma, V>;
-    case bc::op_clip: return ternary<Do_clip, V>;
-    case bc::op_neg: return unary<Do_neg, V>;
-    case bc::op_abs: return unary<Do_abs, V>;
-    case bc::op_sign: return unary<Do_sign, V>;
-    case bc::op_square: return unary<Do_square, V>;
-    case bc::op_relu: return unary<Do_relu, V>;
     case bc::op_lt: return binary<Do_lt, V>;
     case bc::op_le: return binary<Do_le, V>;
     case bc::op_eq: return binary<Do_eq, V>;
@@ -200,12 +187,13 @@ Handler number_handler(uint16_t opcode, Element operand) {
   switch (operand) {
     case Element::kF32: return float_handler<Vec<float, kWidth<float>>>(opcode);
     case Element::kF64: return float_handler<Vec<double, kWidth<double>>>(opcode);
-    case Element::kI32: return integer_handler<Vec<int32_t, kWidth<int32_t>>>(opcode);
-    case Element::kI64: return integer_handler<Vec<int64_t, 4>>(opcode);
-    case Element::kU8: return integer_handler<Vec<uint8_t, kWidth<uint8_t>>>(opcode);
-    case Element::kI8: return integer_handler<Vec<int8_t, kWidth<int8_t>>>(opcode);
-    default: return nullptr;
+    case Element::kI32: return comparison_handler<Vec<int32_t, kWidth<int32_t>>>(opcode);
+    case Element::kI64: return comparison_handler<Vec<int64_t, 4>>(opcode);
+    case Element::kBool: return comparison_handler<Vec<bool, kWidth<bool>>>(opcode);
+    case Element::kU8: return comparison_handler<Vec<uint8_t, kWidth<uint8_t>>>(opcode);
+    case Element::kI8: return comparison_handler<Vec<int8_t, kWidth<int8_t>>>(opcode);
   }
+  return nullptr;
 }
 Handler logic_handler(uint16_t opcode) {
   using V = Vec<bool, kWidth<bool>>;
