@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -103,6 +104,7 @@ def build(*, force: bool = False) -> Path:
         if not force and (text := failure()) is not None:
             raise BuildError("an earlier build of the accelerator failed", where=_NAME, got=text, hint="build with force=True")
         where = f"the accelerator for torch {torch.__version__}"
+        started = time.time_ns()
         try:
             with cache.workspace(_NAME, key) as work:
                 unit = Unit("accelerator.cpp", '#include "accelerator/accelerator.cpp"\n')
@@ -110,7 +112,7 @@ def build(*, force: bool = False) -> Path:
                 output = work / f"{_NAME}.so"
                 flags = ("-shared", f"-L{root / 'lib'}", *_LIBRARIES, "-Wl,--as-needed", "-s")
                 link(compiler, objects, output, flags, where)
-                path = cache.publish(_NAME, key, output, _files(), key)
+                path = cache.publish(_NAME, key, output, _files(), key, started)
         except BuildError as error:
             _failure_file().write_text(str(error), encoding="utf-8")
             raise

@@ -8,6 +8,7 @@ serves eager, compiled and functorch calls.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,7 @@ def _make_function(entry: Entry) -> type[torch.autograd.Function]:
     n_outputs = len(entry.signature.outputs)
     after = torch._C._after_autograd_keyset
     below: Any = torch._C._AutoDispatchBelowAutograd
+    active = torch._C._are_functorch_transforms_active
     pruned: dict[tuple[bool, ...], GradientProgram] = {}
 
     def program_for(wanted: tuple[bool, ...]) -> GradientProgram:
@@ -139,7 +141,8 @@ def _make_function(entry: Entry) -> type[torch.autograd.Function]:
 
     def forward(ctx: Any, state: _State, *flat: Any) -> Any:  # noqa: ANN401
         arguments = flat if plain else _arguments(entry, state.counts, flat)
-        with below():
+        # The function has switched recording off, which would reach the levels of functorch below this one.
+        with below(), torch.enable_grad() if active() else contextlib.nullcontext():
             outputs = overload.redispatch(state.keyset & after, *arguments, **state.attributes)
         values = (outputs,) if single else outputs
         if plain:

@@ -14,7 +14,7 @@ from opforge.build.abi import OPERATOR_FORMULA, OPERATOR_GRADIENT
 from opforge.build.library import LibraryOperator, LoadedLibrary
 from opforge.errors import ArgumentError
 from opforge.frameworks.torch._adapter import adapter
-from opforge.schema import DType, GradientProgram, Signature, parse_types, registry, snake_case
+from opforge.schema import AnyDim, DType, GradientProgram, Signature, parse_types, registry, snake_case
 
 __all__ = ["Entry", "all_entries", "entry_of", "find_entry", "register_library", "register_operators", "torch_name"]
 
@@ -58,6 +58,11 @@ class Entry:
     def torch_name(self) -> str:
         """``namespace::name``."""
         return f"{self.namespace}::{self.name}"
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether an output's size depends on data."""
+        return any(isinstance(dim, AnyDim) for output in self.signature.outputs for dim in output.dims)
 
     @functools.cached_property
     def plain(self) -> bool:
@@ -138,8 +143,10 @@ def _complete(entry: Entry) -> None:
     library = _torch_libraries.get(entry.namespace)
     if library is None:
         library = _torch_libraries[entry.namespace] = torch.library.Library(entry.namespace, "FRAGMENT")
-    if adapter().route == "stable":
+    stable = adapter().route == "stable"
+    if stable or entry.data_dependent:  # a size that depends on data is made by a fake kernel in Python only
         _fake.register(entry, library)
+    if stable:
         _autograd.register(entry, library)
         _autocast.register(entry, library)
     _batching.register(entry, library)

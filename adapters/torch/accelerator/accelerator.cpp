@@ -1,0 +1,114 @@
+// accelerator.cpp: registers the operators of any kernel library with PyTorch through its C++ API: CPU kernel, fake
+// kernel, autograd and autocast. Compiled on the user's machine, once per PyTorch version.
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "accelerator/autocast.h"
+#include "accelerator/autograd.h"
+#include "accelerator/compiled.h"
+#include "accelerator/kernel.h"
+#include "accelerator/meta.h"
+#include "accelerator/operator.h"
+
+namespace opforge::torch_host {
+namespace {
+
+template <class Kernel, class... Arguments>
+torch::CppFunction boxed(Arguments... arguments) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(arguments...));
+}
+
+torch::Library& library_of(const std::string& space) {
+  static auto* all = new std::map<std::string, std::unique_ptr<torch::Library>>;
+  std::unique_ptr<torch::Library>& one = (*all)[space];
+  if (one == nullptr) {
+    one = std::make_unique<torch::Library>(torch::Library::FRAGMENT, space, std::nullopt, "opforge", 0);
+  }
+  return *one;
+}
+
+void define(const opforge_operator* table, const std::string& space, const std::string& name) {
+  static std::mutex lock;
+  const std::lock_guard<std::mutex> guard(lock);
+  auto made = std::make_unique<Operator>(table);
+  made->full_name = space + "::" + name;
+  if (const Operator* known = Registry::instance().named(made->full_name)) {
+    if (known->plan.key == made->plan.key && known->plan.schema == made->plan.schema) return;
+    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, made->full_name, "the name is taken by another operator",
+                  known->plan.key + known->plan.schema, made->plan.key + made->plan.schema,
+                  "give one of them another host_name");
+  }
+  if (made->plan.signature.inputs.size() > 64) {
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, made->plan.key, "too many inputs", "at most 64 parameters",
+                  std::to_string(made->plan.signature.inputs.size()));
+  }
+  if (*table->gradient != '\0') {
+    detail::GradientProgram program;
+    detail::Problem problem;
+    if (!detail::parse_gradient(table->gradient, made->plan.where, &program, &problem) ||
+        !detail::check_gradient(program, made->plan.signature, made->plan.where, &problem)) {
+      throw failure_of(problem);
+    }
+    made->gradient = std::move(program);
+  }
+  torch::Library& library = library_of(space);
+  Operator* self = made.get();
+  library.def(torch::schema((name + self->plan.schema).c_str()), {at::Tag::pt2_compliant_tag});
+  self->handle = c10::Dispatcher::singleton().findSchemaOrThrow(self->full_name.c_str(), "");
+  Registry::instance().add(std::move(made));
+  library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::CPU, boxed<CpuKernel>(self)));
+  if (!self->plan.data_dependent) {
+    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Meta, boxed<MetaKernel>(self)));
+  }
+  library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, boxed<AutogradKernel>(self)));
+  const std::string rule = table->autocast;
+  if (rule != "none") {
+    using Rule = AutocastKernel::Rule;
+    const Rule chosen = rule == "f32" ? Rule::kFloat32 : rule == "lower" ? Rule::kLower : Rule::kPromote;
+    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::AutocastCPU, boxed<AutocastKernel>(self, chosen)));
+  }
+}
+
+template <class Body>
+int32_t guarded(char* error, size_t size, Body body) {
+  try {
+    body();
+    return OPFORGE_STATUS_OK;
+  } catch (const Failure& problem) {
+    std::snprintf(error, size, "%s", problem.what());
+    return problem.status;
+  } catch (const c10::Error& problem) {
+    std::snprintf(error, size, "%s", problem.what_without_backtrace());
+    return OPFORGE_STATUS_UNSUPPORTED;
+  } catch (const std::exception& problem) {
+    std::snprintf(error, size, "%s", problem.what());
+    return OPFORGE_STATUS_UNSUPPORTED;
+  }
+}
+
+}  // namespace
+}  // namespace opforge::torch_host
+
+extern "C" {
+
+OPFORGE_EXPORT int32_t opforge_torch_open(const char*, char*, size_t) { return OPFORGE_STATUS_OK; }
+
+// Registers one operator of a table as torch.ops.<space>.<name>. Doing it again changes nothing.
+OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const char* space, const char* name,
+                                            char* error, size_t size) {
+  return opforge::torch_host::guarded(error, size, [&] { opforge::torch_host::define(table, space, name); });
+}
+
+// Status and text of this thread's last failure, which is forgotten then; 0 where there is none.
+OPFORGE_EXPORT int32_t opforge_torch_last_failure(char* text, size_t size) {
+  opforge::torch_host::LastFailure& last = opforge::torch_host::last_failure();
+  std::snprintf(text, size, "%s", last.text.c_str());
+  return std::exchange(last.status, OPFORGE_STATUS_OK);
+}
+
+}  // extern "C"
