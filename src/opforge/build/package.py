@@ -18,7 +18,15 @@ from opforge.errors import ArgumentError
 from opforge.schema import load
 from opforge.schema.operator import Operator
 
-__all__ = ["build_operators", "build_package"]
+__all__ = ["build_operators", "build_package", "default_folder"]
+
+
+def default_folder(package_or_path: str | os.PathLike[str]) -> Path:
+    """Return ``_lib`` beside the module that declares the package's first operator: where loading looks first."""
+    operators = registry.load(package_or_path)
+    if not operators:
+        raise ArgumentError("the package declares no operator", where=str(package_or_path))
+    return Path(operators[0].declared_at.rpartition(":")[0]).parent / "_lib"
 
 
 def build_package(
