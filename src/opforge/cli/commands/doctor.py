@@ -13,28 +13,20 @@ __all__ = ["command"]
 @json_option
 def command(as_json: bool) -> int:
     """Examine compiler, runtime, caches, frameworks and engines; exit 1 when something needed is missing."""
-    from opforge.build.doctor import examine
+    from opforge.build.doctor import doctor_rows
     from opforge.verify import engines
 
-    rows = [row.as_dict() for row in examine()]
+    rows = [{"name": r.name, "state": r.state, "detail": r.detail, "hint": r.hint} for r in doctor_rows()]
     for name, engine in engines().items():
-        state = engine.availability()
-        rows.append(
-            {
-                "name": f"engine {name}",
-                "ok": state.ok,
-                "needed": name == "opforge",
-                "detail": state.version if state.ok else state.reason,
-                "hint": state.hint,
-            }
-        )
-    bad = [row for row in rows if row["needed"] and not row["ok"]]
+        found = engine.availability()
+        state = "ok" if found.ok else "missing" if name == "opforge" else "optional"
+        rows.append({"name": f"engine {name}", "state": state, "detail": found.version or found.reason, "hint": found.hint})
+    bad = [row for row in rows if row["state"] == "missing"]
 
     def text() -> None:
-        marks = {(True, True): "ok", (True, False): "ok", (False, True): "MISSING", (False, False): "not here"}
-        table(None, ("what", "state", "detail", "how to get it"), [
-            (r["name"], marks[bool(r["ok"]), bool(r["needed"])], r["detail"], "" if r["ok"] else r["hint"]) for r in rows
-        ])
+        heads = ("what", "state", "detail", "how to get it")
+        words = {"ok": "ok", "missing": "MISSING", "optional": "not here"}
+        table(None, heads, [(r["name"], words[r["state"]], r["detail"], r["hint"]) for r in rows])
         click.echo(f"{len(bad)} needed things are missing" if bad else "nothing needed is missing")
 
     emit({"ok": not bad, "rows": rows}, as_json, text)
