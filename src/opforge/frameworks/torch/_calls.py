@@ -155,9 +155,13 @@ class _Namespace(_OpNamespace):
     """A namespace of ``torch.ops`` that registers a declared operator when it is first asked for."""
 
     def __getattr__(self, op_name: str) -> Any:  # noqa: ANN401
-        operator = None if op_name.startswith("__") else _declared(self.name, op_name)
-        if operator is not None:
-            register(operator)
+        try:
+            return super().__getattr__(op_name)
+        except AttributeError:
+            operator = None if op_name.startswith("__") else _declared(self.name, op_name)
+            if operator is None:
+                raise
+        register(operator)
         return super().__getattr__(op_name)
 
 
