@@ -20,17 +20,17 @@ def _power_of_two(value: float) -> bool:
 
 
 def _moderate(*values: float) -> bool:
-    return all(2.0**-40 < abs(v) < 2.0**40 for v in values)
+    return all(2.0**-10 < abs(v) < 2.0**10 for v in values)
 
 
 def _moderate_pair(b: Binding) -> bool:
-    """Two constants whose product neither overflows nor underflows anything that was fine before."""
+    """Two constants whose product moves the place of overflow by a small factor only."""
     return _moderate(b["c"].value, b["k"].value)
 
 
-def _scale(b: Binding) -> bool:
-    """A small power of two, which commutes with rounding."""
-    return _power_of_two(b["c"].value) and _moderate(b["c"].value)
+def _enlarges(b: Binding) -> bool:
+    """A small power of two that commutes with rounding; moved outwards it makes overflow later, not sooner."""
+    return _power_of_two(b["c"].value) and 1 < abs(b["c"].value) <= 16
 
 
 def _inverse(b: Binding) -> bool:
@@ -87,12 +87,11 @@ EXACT = [
 PRODUCTS = [
     # Constants of products meet: one rounding less.
     Rewrite("c * (k * x)", "(c * k) * x", _moderate_pair),
+    Rewrite("c * ((k * x) * y)", "(c * k) * (x * y)", _moderate_pair),
     Rewrite("(c * x) * (k * y)", "(c * k) * (x * y)", _moderate_pair),
-    Rewrite("x * (c * y)", "c * (x * y)", _scale),
-    Rewrite("(c * x) / y", "c * (x / y)", _scale),
-    Rewrite("x / (c * y)", "(1 / c) * (x / y)", _scale),
+    Rewrite("x * (c * y)", "c * (x * y)", _enlarges),
+    Rewrite("(c * x) / y", "c * (x / y)", _enlarges),
     Rewrite("x / c", "(1 / c) * x", _inverse),
-    Rewrite("square(c * x)", "(c * c) * square(x)", _scale),
 ]
 """Constants are brought together: the result has as many roundings or fewer."""
 

@@ -8,7 +8,7 @@ import pytest
 
 import opforge as of
 from opforge.expr._generated.opcodes import OPCODES
-from opforge.expr.derivatives import RULES
+from opforge.expr.derivative_rules import RULES
 from opforge.expr.nodes import input_
 from opforge.expr.trace import Expr
 from tests.unit.expr.helpers import exact, formula, instruction

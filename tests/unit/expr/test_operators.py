@@ -134,6 +134,31 @@ def test_custom_gelu_s_gradient_is_accurate_in_float32():
         assert relative_error(run_f32(program, 1.0, -6.0)[0].item(), mp.diff(gelu_exact, -6.0)) < 2e-5
 
 
+@pytest.mark.parametrize(
+    "function",
+    [custom_gelu, erf_gelu, swish, mish, clip_sigmoid, lambda x: of.exp(-(x**3)), lambda x: of.tanh(x**3 + x)],
+)
+def test_gradients_far_out_are_finite_in_float32(function):
+    forward = trace_formula(function, "t.ops::F")
+    for formula in (forward.gradient(), forward.gradient().gradient()):
+        for x in (1e10, 1e20, 3e38, -1e13, -1e20, -3e38):
+            extra = [1.0] * (len(formula.inputs) - 1)
+            attributes = [a.default for a in formula.attributes]
+            got = run_f32(formula.program(), *extra, x, attributes=attributes)
+            with np.errstate(over="ignore"):
+                wanted = formula.reference(*extra, float(np.float32(x)))
+            for g, w in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+                assert np.isnan(w) or float(g) == pytest.approx(float(np.float32(w)), rel=1e-5)
+
+
+def test_nan_in_the_incoming_gradient_arrives_where_the_slope_fades():
+    for function in (custom_gelu, swish, mish):
+        program = trace_formula(function, "t.ops::F").gradient().program()
+        attributes = [1.0] * len(program.attributes)
+        for x in (-1e30, -100.0, 0.0, 100.0, 1e30):
+            assert np.isnan(run_f32(program, np.nan, x, attributes=attributes)[0])
+
+
 def test_formula_operators_call_each_other():
     scaled = of.formula("t.ops::Scaled")(lambda x, *, by=2.0: x * by)
     nested = trace_formula(lambda x, *, k=3.0: scaled(of.exp(x), by=k) + scaled(x), "t.ops::Nested")

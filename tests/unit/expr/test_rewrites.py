@@ -123,6 +123,12 @@ def test_what_would_change_a_value_is_kept(kept):
     assert simplified(kept) == repr(kept.node)
 
 
+def test_rewrites_do_not_overflow_sooner():
+    largest = np.float32(3e38)
+    for written in (0.5 * X * (1 + of.erf(X / of.sqrt(2))), 0.5 * X * (1 + of.tanh(X)), X / (1 + of.exp(-X))):
+        assert run_f32(formula(written.node).program(), largest)[0] == largest
+
+
 def test_erf_gelu_in_any_association():
     forms = [
         0.5 * X * (1 + of.erf(X / of.sqrt(2))),
