@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from opforge.bin import format as bin_format
-from opforge.bin.lowering import convolution, emit, fuse, layout, pipeline, resolve, select, support
+from opforge.bin.lowering import attention, convolution, emit, fuse, layout, pipeline, resolve, select, support
 from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
@@ -69,8 +69,19 @@ def compile_program(
     tune: bool = False,
     operators: str | None = None,
     check: bool = False,
+    require_kernels: bool = True,
 ) -> tuple[Program, CompileReport]:
-    """Compile without writing; ``check`` tests what each graph pass promises (see `compile` for the rest)."""
+    """Compile without writing (see `compile`).
+
+    Args:
+        model_or_path: see `compile`.
+        target: see `compile`.
+        precision: see `compile`.
+        tune: see `compile`.
+        operators: see `compile`.
+        check: test what each graph pass requires and promises.
+        require_kernels: refuse nodes that the runtime has no kernel for.
+    """
     _choice("target", target, TARGETS)
     _choice("precision", precision, PRECISIONS)
     model, digest = _load(model_or_path)
@@ -80,7 +91,8 @@ def compile_program(
     report.warnings += resolve.resolve(model, operators)
     report.passes = pipeline.prepare(model, check=check)
     graph = lower(model)
-    support.require_kernels(graph)
+    if require_kernels:
+        support.require_kernels(graph)
     program = emit.emit(graph)
     program.target = target
     program.required = support.required_operators(graph)
@@ -94,6 +106,7 @@ def lower(model: ir.Model) -> Graph:
     graph = select.select(model)
     convolution.block_convolutions(graph)
     fuse.fuse(graph)
+    attention.join_products(graph)
     layout.assign_layouts(graph)
     return graph
 

@@ -44,7 +44,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "reciprocal": lambda x: 1 / x,
     "square": np.square,
     "relu": lambda x: np.maximum(x, 0),
-    "sigmoid": lambda x: np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), 1 - 1 / (1 + np.exp(-np.abs(x)))),
+    "sigmoid": lambda x: np.where(x >= 0, 1.0, np.exp(-np.abs(x))) / (1 + np.exp(-np.abs(x))),
     "softplus": lambda x: np.logaddexp(x, 0),
     "erf": _erf,
     "erfc": lambda x: 1 - _erf(x),

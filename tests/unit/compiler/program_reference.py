@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import bytecode_reference
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
 from opforge.bin.program import Node, Program, Value
+from tests.unit.compiler import bytecode_reference
 
 F32 = np.float32
 
@@ -306,7 +306,38 @@ def reorder(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -
     return [x[0]]
 
 
+def attention(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
+    assert all(r is None or r.layout.kind == "plain" for r in rows)
+    a = node.attributes
+
+    def heads(t: np.ndarray, layout: str, n: int, depth: int, offset: int) -> np.ndarray:
+        if t.ndim == 3:
+            assert layout == "bshd"
+            t = t[..., offset : offset + n * depth].reshape(*t.shape[:2], n, depth)
+        assert offset == 0 or layout == "bshd"
+        t = {"bshd": t.transpose(0, 2, 1, 3), "bhsd": t, "bhds": t.swapaxes(-1, -2)}[layout].astype(np.float64)
+        assert t.shape[1] == n
+        assert t.shape[3] == depth
+        return t.repeat(a["num_heads"] // n, 1)
+
+    q = heads(x[0], a["q_layout"], a["num_heads"], a["head_size"], a.get("q_offset", 0))
+    k = heads(x[1], a["k_layout"], a["kv_num_heads"], a["head_size"], a.get("k_offset", 0))
+    v = heads(x[2], a["v_layout"], a["kv_num_heads"], a["head_size_v"], a.get("v_offset", 0))
+    s = q @ k.swapaxes(-1, -2) * (a["scale"] or 1 / np.sqrt(a["head_size"]))
+    if len(x) > 3 and x[3] is not None:
+        s = s + (np.where(x[3], 0, -np.inf) if x[3].dtype == bool else x[3])
+    if a["causal"]:
+        s = np.where(np.tri(*s.shape[-2:], s.shape[-1] - s.shape[-2], dtype=bool), s, -np.inf)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    y = (e / e.sum(-1, keepdims=True)) @ v
+    if a["o_layout"] == "bshd":
+        y = y.transpose(0, 2, 1, 3)
+        y = y.reshape(*y.shape[:2], -1) if a["o_rank"] == 3 else y
+    return [y]
+
+
 RULES: dict[str, Callable[..., list[np.ndarray]]] = {
+    "Attention": attention,
     "MatMul": matmul,
     "Conv": conv,
     "ConvTranspose": conv_transpose,

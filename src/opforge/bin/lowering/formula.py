@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from opforge.bin.lowering.elementwise import ROWS, VALUE_TYPES
-from opforge.bin.lowering.graph import HALVES, Node, Value
+from opforge.bin.lowering.graph import FLOAT, FLOATS, HALVES, Node, Value
 from opforge.expr import Node as Expression
 from opforge.expr import ProgramBuilder
 
@@ -35,6 +35,14 @@ def build(nodes: Sequence[Node], root: Value, first: Value | None = None) -> tup
     Returns:
         The blob and the values of its inputs in order.
     """
+    blob, inputs = _build(nodes, root, first, embed=True)
+    if root.dtype in FLOATS and root.dtype != FLOAT and not any(v.dtype in FLOATS for v in inputs):
+        # The type of the calculation shows in tensors only, so its constants stay tensors.
+        blob, inputs = _build(nodes, root, first, embed=False)
+    return blob, inputs
+
+
+def _build(nodes: Sequence[Node], root: Value, first: Value | None, *, embed: bool) -> tuple[bytes, list[Value]]:
     b = ProgramBuilder()
     known: dict[Value, Expression] = {}
     inputs: list[Value] = []
@@ -45,7 +53,7 @@ def build(nodes: Sequence[Node], root: Value, first: Value | None = None) -> tup
         if value is None:
             return None
         if value not in known:
-            number = as_number(value, rank)
+            number = as_number(value, rank) if embed or value.dtype not in FLOATS else None
             if number is not None and value not in inside:
                 known[value] = b.constant(number, VALUE_TYPES[value.dtype])
             else:

@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from opforge.bin.lowering.attention import lower_attention
 from opforge.bin.lowering.elementwise import ROWS, VALUE_TYPES
-from opforge.bin.lowering.graph import FLOATS, Graph, Node, Value
+from opforge.bin.lowering.graph import FLOAT, FLOATS, Graph, Node, Value
 from opforge.passes import _edit
 from opforge.passes._dims import Dim
 from opforge.passes._operators import operator_of
@@ -62,7 +63,7 @@ def is_elementwise(node: ir.Node) -> bool:
             return True
         return types[0] in FLOATS and all(t == types[0] for t in types)
     if row.kind == "cast":
-        return not (types[0] in FLOATS and output in FLOATS and types[0] != output)
+        return output not in FLOATS or output in (FLOAT, types[0])
     if row.kind == "select":
         return types[1] == types[2]
     return all(t == types[0] for t in types)
@@ -171,7 +172,11 @@ def _constant_of_shape(
     return Node("", "Expand", 13, [value, inputs[0]], outputs, {}, origin)
 
 
-_RULES: dict[str, Rule] = {"MatMul": _matmul, "ConstantOfShape": _constant_of_shape}
+_RULES: dict[str, Rule] = {
+    "Attention": lower_attention,
+    "ConstantOfShape": _constant_of_shape,
+    "MatMul": _matmul,
+}
 
 
 def select(model: ir.Model) -> Graph:

@@ -1,0 +1,71 @@
+"""Short ways to make small models and to compare what the compiler makes of them with onnx's reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from opforge.bin import compiler
+from opforge.bin.lowering.report import CompileReport
+from opforge.bin.program import Program
+from tests.unit.compiler.program_reference import Runner
+
+Nodes = list[onnx.NodeProto]
+FLOAT = TensorProto.FLOAT
+
+
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    """``node("Add", "x y", "z")``; a dash is an absent input."""
+    names = ["" if i == "-" else i for i in inputs.split()]
+    return helper.make_node(op, names, outputs.split(), name=f"{op}_{outputs.split()[0]}", **attributes)
+
+
+def model(
+    nodes: Nodes,
+    inputs: dict[str, Any],
+    constants: dict[str, np.ndarray] | None = None,
+    outputs: str = "y",
+    *,
+    opset: int = 22,
+    dtype: int = FLOAT,
+    output_dtype: int | None = None,
+    **others: Any,
+) -> onnx.ModelProto:
+    """A model; inputs map names to dimensions (or to (dtype, dimensions))."""
+    infos = []
+    for name, given in inputs.items():
+        kind, dims = given if isinstance(given, tuple) else (dtype, given)
+        infos.append(helper.make_tensor_value_info(name, kind, dims))
+    out = [helper.make_tensor_value_info(o, output_dtype or dtype, None) for o in outputs.split()]
+    tensors = [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "test", infos, out, tensors)
+    imports = [helper.make_opsetid("", opset), *others.pop("imports", [])]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10, **others)
+
+
+def compiled(proto: Any, **options: Any) -> tuple[Program, CompileReport]:
+    """Compile with every pass checking itself, whatever the runtime has kernels for."""
+    return compiler.compile_program(proto, check=True, **{"require_kernels": False, **options})
+
+
+def ops(program: Program) -> list[str]:
+    """Operators in schedule order."""
+    return [n.op for n in program.graphs[0].nodes]
+
+
+def same(
+    proto: onnx.ModelProto, feeds: dict[str, np.ndarray], *, rtol: float = 1e-5, atol: float = 1e-6
+) -> tuple[Program, CompileReport]:
+    """Compile, run by the reference of programs, compare with onnx's reference of the model."""
+    program, report = compiled(proto)
+    got = Runner(program).run(feeds)
+    names = [o.name for o in proto.graph.output]
+    for name, want in zip(names, ReferenceEvaluator(proto).run(None, feeds), strict=True):
+        assert got[name].dtype == want.dtype
+        assert got[name].shape == want.shape
+        np.testing.assert_allclose(got[name].astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol)
+    return program, report

@@ -1,0 +1,122 @@
+"""Attention: raised from its parts, lowered to the runtime's node, products joined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.unit.compiler.graphs import compiled, model, node, ops, same
+
+RNG = np.random.default_rng(8)
+B, S, H, D = 2, 7, 4, 8
+
+
+def _random(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def _split(source, name, perm):
+    return [node("Reshape", f"{source} heads", f"{name}_s"), node("Transpose", f"{name}_s", name, perm=perm)]
+
+
+CONSTANTS = {
+    "heads": np.array([0, 0, H, D]),
+    "joined": np.array([0, 0, H * D]),
+    "scale": np.float32(0.3),
+    "zero": np.float32(0),
+    "low": np.float32(-3.4e38),
+    **{f"w{n}": _random(24, H * D) * 0.3 for n in "qkv"},
+    **{f"b{n}": _random(H * D) for n in "qk"},
+}
+
+
+def _written_out(mask=False, cleaned=False, low="low"):
+    """Attention as exporters write it, over three products of one input."""
+    nodes = [node("MatMul", f"x w{n}", f"{n}0") for n in "qkv"]
+    nodes += [node("Add", f"{n}0 b{n}", f"{n}1") for n in "qk"]
+    nodes += _split("q1", "q", [0, 2, 1, 3]) + _split("k1", "k", [0, 2, 3, 1]) + _split("v0", "v", [0, 2, 1, 3])
+    nodes += [node("Mul", "q scale", "qs"), node("Mul", "scale k", "ks"), node("MatMul", "qs ks", "s0")]
+    last = "s0"
+    if mask:
+        nodes += [node("Where", f"m zero {low}", "bias"), node("Add", "s0 bias", "s1")]
+        last = "s1"
+    nodes += [node("Softmax", last, "p", axis=-1)]
+    if cleaned:
+        nodes += [node("IsNaN", "p", "n"), node("Where", "n zero p", "pp")]
+    nodes += [node("MatMul", f"{'pp' if cleaned else 'p'} v", "o"), node("Transpose", "o", "ot", perm=[0, 2, 1, 3])]
+    return [*nodes, node("Reshape", "ot joined", "y")]
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_written_out(mask, cleaned):
+    inputs = {"x": ["B", "S", 24]}
+    feeds = {"x": _random(B, S, 24)}
+    if mask:
+        inputs["m"] = (TensorProto.BOOL, ["B", 1, 1, "S"])
+        feeds["m"] = np.arange(S)[None, None, None] < np.array([3, S])[:, None, None, None]
+    program, report = same(model(_written_out(mask, cleaned), inputs, CONSTANTS), feeds, rtol=1e-4, atol=1e-5)
+    assert ops(program) == ["MatMul", *["Formula"] * mask, "Attention"]
+    assert report.passes["raise_attention"] == 1
+    attention = program.graphs[0].nodes[-1].attributes
+    assert attention["scale"] == pytest.approx(0.09)
+    assert (attention["k_offset"], attention["v_offset"]) == (H * D, 2 * H * D)
+
+
+def test_rows_that_may_be_all_infinite_keep_their_cleaning():
+    constants = {**CONSTANTS, "low": np.float32(-np.inf)}
+    inputs = {"x": ["B", "S", 24], "m": (TensorProto.BOOL, ["B", 1, 1, "S"])}
+    feeds = {"x": _random(B, S, 24), "m": np.zeros((B, 1, 1, S), bool)}
+    program, _ = same(model(_written_out(True, True), inputs, constants), feeds, rtol=1e-4, atol=1e-5)
+    assert "Attention" not in ops(program)
+
+
+def test_heads_first_form():
+    nodes = [node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "s"), node("Div", "s root", "t")]
+    nodes += [node("Softmax", "t", "p"), node("MatMul", "p v", "y")]
+    inputs = {key: ["B", H, "S", D] for key in "qkv"}
+    program, _ = same(
+        model(nodes, inputs, {"root": np.float32(2.5)}), {n: _random(B, H, S, D) for n in "qkv"}, rtol=1e-4, atol=1e-5
+    )
+    assert ops(program) == ["Attention"]
+    assert program.graphs[0].nodes[0].attributes["scale"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("mask", [None, np.float32, np.bool_])
+def test_standard_node(causal, mask):
+    inputs = {"q": ["B", S, H * D], "k": ["B", S, 2 * D], "v": ["B", S, 2 * 5]}
+    feeds = {"q": _random(B, S, H * D), "k": _random(B, S, 2 * D), "v": _random(B, S, 10)}
+    if mask is not None:
+        inputs["m"] = (TensorProto.BOOL if mask is np.bool_ else TensorProto.FLOAT, [S, S])
+        feeds["m"] = (_random(S, S) + np.eye(S) * 9 > 0) if mask is np.bool_ else _random(S, S)
+    attributes = {"q_num_heads": H, "kv_num_heads": 2, "is_causal": causal}
+    proto = model([node("Attention", "q k v" + (" m" if mask else ""), "y", **attributes)], inputs, opset=24)
+    program, _ = same(proto, feeds, rtol=1e-4, atol=1e-5)
+    assert [(n.domain, n.op) for n in program.graphs[0].nodes] == [("opforge", "Attention")]
+
+
+@pytest.mark.parametrize("case", ["cache", "cap", "triangle"])
+def test_forms_that_the_node_does_not_have_stay_standard(case):
+    inputs = {key: ["B", S, H * D] for key in "qkv"}
+    attributes = {"q_num_heads": H, "kv_num_heads": H}
+    names = "q k v"
+    if case == "cache":
+        names, inputs = "q k v - pk pv", {**inputs, "pk": ["B", H, 3, D], "pv": ["B", H, 3, D]}
+    if case == "cap":
+        attributes["softcap"] = 5.0
+    if case == "triangle":
+        attributes["is_causal"], inputs["q"] = 1, ["B", 3, H * D]
+    outputs = "y k1 v1" if case == "cache" else "y"
+    program, _ = compiled(model([node("Attention", names, outputs, **attributes)], inputs, opset=24))
+    assert [(n.domain, n.op) for n in program.graphs[0].nodes] == [("", "Attention")]
+
+
+def test_products_that_others_read_are_not_joined():
+    nodes = [node("MatMul", f"x w{n}", n) for n in "qkv"]
+    nodes += [node("Attention", "q k v", "a", q_num_heads=H, kv_num_heads=H), node("Add", "a k", "y")]
+    program, _ = same(
+        model(nodes, {"x": ["B", "S", 24]}, CONSTANTS, opset=24), {"x": _random(B, S, 24)}, rtol=1e-4, atol=1e-5
+    )
+    assert ops(program) == ["MatMul", "MatMul", "MatMul", "Attention", "Formula"]

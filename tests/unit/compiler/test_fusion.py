@@ -1,0 +1,144 @@
+"""What is fused, what is not, and that results stay the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.compiler.graphs import compiled, model, node, ops, same
+
+RNG = np.random.default_rng(5)
+
+
+def _random(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def _attribute(program, op, name):
+    return next(n for n in program.graphs[0].nodes if n.op == op).attributes.get(name)
+
+
+W, B = _random(24, 40), _random(40)
+
+
+def test_chain_is_one_formula():
+    nodes = [node("Mul", "x x", "a"), node("Add", "a z", "b"), node("Tanh", "b", "c"), node("Sub", "c x", "y")]
+    program, report = same(model(nodes, {"x": ["N", 8], "z": ["N", 8]}), {"x": _random(3, 8), "z": _random(3, 8)})
+    assert ops(program) == ["Formula"]
+    assert report.fused == {"Mul + Add + Tanh + Sub": 1}
+
+
+def test_value_that_others_read_ends_a_formula():
+    nodes = [node("Exp", "x", "a"), node("Neg", "a", "b"), node("Softmax", "a", "c"), node("Add", "b c", "y")]
+    program, _ = same(model(nodes, {"x": [3, 8]}), {"x": _random(3, 8)})
+    assert ops(program) == ["Formula", "Softmax", "Formula"]
+
+
+def test_output_that_is_read_inside_stays_an_output():
+    nodes = [node("Exp", "x", "a"), node("Neg", "a", "y")]
+    program, _ = same(model(nodes, {"x": [3, 8]}, outputs="y a"), {"x": _random(3, 8)})
+    assert ops(program) == ["Formula", "Formula"]
+
+
+def test_small_operand_is_not_computed_again_for_each_row():
+    nodes = [node("Exp", "s", "e"), node("Mul", "x e", "y")]
+    program, _ = same(model(nodes, {"x": [64, 8], "s": [8]}), {"x": _random(64, 8), "s": _random(8)})
+    assert ops(program) == ["Formula", "Formula"]
+
+
+def test_matmul_takes_bias_activation_and_epilogue():
+    nodes = [node("MatMul", "x w", "m"), node("Add", "m b", "h"), node("Gelu", "h", "g"), node("Add", "g r", "y")]
+    proto = model(nodes, {"x": ["N", 5, 24], "r": ["N", 5, 40]}, {"w": W, "b": B})
+    program, report = same(proto, {"x": _random(2, 5, 24), "r": _random(2, 5, 40)}, atol=1e-5)
+    assert ops(program) == ["MatMul"]
+    assert report.fused == {"MatMul + Gelu + Add": 1}
+    assert len(program.graphs[0].nodes[0].inputs) == 4
+
+
+@pytest.mark.parametrize("op", ["Relu", "HardSwish", "HardSigmoid"])
+def test_matmul_activation_is_an_attribute(op):
+    program, _ = same(
+        model([node("MatMul", "x w", "m"), node(op, "m", "y")], {"x": ["N", 24]}, {"w": W}),
+        {"x": _random(3, 24)},
+        atol=1e-5,
+    )
+    assert ops(program) == ["MatMul"]
+    assert _attribute(program, "MatMul", "activation") == op.lower()
+    assert "epilogue" not in program.graphs[0].nodes[0].attributes
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.5, 2.0), (2.0, 0.0)])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_gemm(alpha, beta, transposed):
+    attributes = {"alpha": alpha, "beta": beta, "transB": transposed}
+    w = np.ascontiguousarray(W.T) if transposed else W
+    program, _ = same(
+        model([node("Gemm", "x w b", "y", **attributes)], {"x": ["N", 24]}, {"w": w, "b": B}),
+        {"x": _random(3, 24)},
+        atol=1e-5,
+    )
+    assert ops(program) == ["MatMul"]
+
+
+def test_operand_that_widens_the_result_is_no_epilogue():
+    nodes = [node("MatMul", "x w", "m"), node("Add", "m r", "y")]
+    proto = model(nodes, {"x": [1, 24], "r": [7, 40]}, {"w": W})
+    program, _ = same(proto, {"x": _random(1, 24), "r": _random(7, 40)}, atol=1e-5)
+    assert ops(program) == ["MatMul", "Formula"]
+
+
+def test_operand_of_another_name_may_widen_the_result():
+    nodes = [node("MatMul", "x w", "m"), node("Add", "m r", "y")]
+    proto = model(nodes, {"x": ["N", 24], "r": ["M", 40]}, {"w": W})
+    program, _ = same(proto, {"x": _random(1, 24), "r": _random(7, 40)}, atol=1e-5)
+    assert ops(program) == ["MatMul", "Formula"]
+
+
+def test_product_read_twice_within_the_epilogue():
+    nodes = [node("MatMul", "x w", "m"), node("Sigmoid", "m", "s"), node("Mul", "m s", "p"), node("Mul", "p m", "y")]
+    program, _ = same(model(nodes, {"x": [3, 24]}, {"w": W}), {"x": _random(3, 24)}, atol=1e-5)
+    assert ops(program) == ["MatMul"]
+
+
+def test_two_products_added_are_one_epilogue():
+    nodes = [node("MatMul", "x w", "m"), node("MatMul", "z w", "n"), node("Add", "m n", "s"), node("Tanh", "s", "y")]
+    program, _ = same(
+        model(nodes, {"x": [3, 24], "z": [3, 24]}, {"w": W}), {"x": _random(3, 24), "z": _random(3, 24)}, atol=1e-5
+    )
+    assert ops(program) == ["MatMul", "MatMul"]
+
+
+def test_long_chains_are_cut():
+    nodes = [node("Sin" if k % 2 else "Cos", f"v{k}", f"v{k + 1}") for k in range(200)]
+    nodes[0].input[0], nodes[-1].output[0] = "x", "y"
+    program, _ = same(model(nodes, {"x": [4]}), {"x": _random(4)}, rtol=1e-3, atol=1e-4)
+    assert 2 <= len(ops(program)) <= 4
+
+
+def test_many_operands_are_cut():
+    names = [f"x{k}" for k in range(40)]
+    nodes = [node("Add", "x0 x1", "s1")]
+    nodes += [node("Add", f"s{k - 1} x{k}", f"s{k}" if k < 39 else "y") for k in range(2, 40)]
+    program, _ = same(model(nodes, {key: [4] for key in names}), {n: _random(4) for n in names}, atol=1e-5)
+    assert all(len(n.inputs) <= 16 for n in program.graphs[0].nodes)
+
+
+def test_types_do_not_mix_in_one_formula():
+    nodes = [node("Exp", "x", "a"), node("Cast", "a", "b", to=11), node("Neg", "b", "y")]
+    program, _ = same(model(nodes, {"x": [4]}, output_dtype=11), {"x": _random(4)})
+    assert ops(program) == ["Formula", "Cast", "Formula"]
+
+
+def test_mask_arithmetic_fuses_across_bool_and_float():
+    nodes = [node("Less", "x z", "c"), node("Not", "c", "d"), node("Where", "d x z", "y")]
+    program, _ = same(model(nodes, {"x": [4], "z": [4]}), {"x": _random(4), "z": _random(4)})
+    assert ops(program) == ["Formula"]
+
+
+def test_report_reads_well():
+    nodes = [node("MatMul", "x w", "m"), node("Relu", "m", "y")]
+    _, report = compiled(model(nodes, {"x": ["N", 24]}, {"w": W}))
+    text = str(report)
+    for part in ("nodes        2 (opset 22) -> 1", "MatMul + relu 1", "algorithms   matmul 1"):
+        assert part in text
+    assert report.as_dict()["operators"] == {"MatMul": 1}
