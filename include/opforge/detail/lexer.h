@@ -270,7 +270,9 @@ class Cursor {
       if (text == "inf" || text == "nan") {
         out->f = text == "inf" ? INFINITY : NAN;
       } else if (std::from_chars(text.data(), text.data() + text.size(), out->f).ec != std::errc()) {
-        out->f = text.find("e-") != std::string::npos || text[0] == '0' ? 0.0 : INFINITY;
+        // out of range: the exponent tells on which side, or without one the leading digit
+        const size_t e = text.find_first_of("eE");
+        out->f = (e == std::string::npos ? text[0] == '0' : text[e + 1] == '-') ? 0.0 : INFINITY;
       }
       if (negative) out->f = -out->f;
       return true;

@@ -196,7 +196,7 @@ def _step(cursor: Cursor, defined: set[int]) -> Step:
     cursor.expect("::")
     name = cursor.name()
     cursor.expect(":")
-    if cursor.kind != "int":
+    if cursor.kind != "int" or len(cursor.token) > 9:
         cursor.fail("a version")
     version = cursor.integer()
     cursor.expect("(")
