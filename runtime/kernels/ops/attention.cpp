@@ -1,6 +1,7 @@
 // attention.cpp: opforge::Attention: softmax(Q K^T * scale + mask) V with transposes absorbed into strides. K
 // and V are packed once per head; scores exist for a few query rows at a time (docs/design/runtime.md).
 #include "kernels/common.h"
+#include "kernels/move.h"
 
 namespace opforge {
 namespace {
@@ -18,6 +19,7 @@ struct AttentionState {
   char layouts[4][8] = {};  // q, k, v, output: "bhsd", "bshd", "bhds" (k only)
   float scale = 0;
   bool causal = false;
+  bool onnx = false;  // heads and layouts follow from the ranks
 };
 
 bool read_layout(const Attributes& a, const char* name, bool transposed_allowed, char* to) {
@@ -48,6 +50,43 @@ Status attention_load(LoadContext& c) {
       s->head_size_v < 1)
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "num_heads, kv_num_heads or head_size out of range");
   return OPFORGE_STATUS_OK;
+}
+
+Status onnx_load(LoadContext& c) {
+  AttentionState* s = new_state<AttentionState>(c);
+  if (s == nullptr) return no_memory(c);
+  const Attributes& a = *c.attributes;
+  s->onnx = true;
+  s->heads = a.get_int("q_num_heads", 0);
+  s->kv_heads = a.get_int("kv_num_heads", s->heads);
+  s->scale = static_cast<float>(a.get_float("scale", 0));
+  s->causal = a.get_int("is_causal", 0) != 0;
+  for (int i = 4; i < c.n_inputs; ++i)
+    if (c.inputs[i].present())
+      return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED,
+                    "Attention with past keys or padded lengths has no kernel");
+  if (a.get_float("softcap", 0) != 0 || c.n_outputs > 1)
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED,
+                  "Attention with softcap or more than one output has no kernel");
+  return OPFORGE_STATUS_OK;
+}
+
+// The state with the heads and layouts of this run's shapes; false when they do not fit.
+bool resolve(const AttentionState& given, const Tensor* in, AttentionState* s) {
+  *s = given;
+  if (!given.onnx) return true;
+  const Shape &q = in[0].shape, &k = in[1].shape, &v = in[2].shape;
+  if (q.rank != k.rank || q.rank != v.rank || (q.rank != 3 && q.rank != 4)) return false;
+  if (q.rank == 4) {
+    s->heads = q[1], s->kv_heads = k[1];
+    s->head_size = q[3], s->head_size_v = v[3];
+  } else {
+    if (s->heads < 1 || s->kv_heads < 1 || q[2] % s->heads != 0 || v[2] % s->kv_heads != 0) return false;
+    s->head_size = q[2] / s->heads, s->head_size_v = v[2] / s->kv_heads;
+    if (k[2] != s->kv_heads * s->head_size) return false;
+  }
+  for (auto& layout : s->layouts) std::memcpy(layout, q.rank == 4 ? "bhsd" : "bshd", 5);
+  return s->heads >= 1 && s->kv_heads >= 1 && s->heads % s->kv_heads == 0 && s->head_size >= 1;
 }
 
 struct Sizes {
@@ -120,9 +159,10 @@ bool has_mask(int32_t n, const Tensor* in) { return n > 3 && in[3].present(); }
 bool bool_mask(int32_t n, const Tensor* in) { return has_mask(n, in) && in[3].dtype == DType::kBool; }
 
 Status attention_infer(InferContext& c) {
-  const AttentionState& s = *static_cast<AttentionState*>(c.state);
+  AttentionState s;
   Sizes z;
-  if (c.n_inputs < 3 || !sizes_of(s, c.inputs, &z))
+  if (c.n_inputs < 3 || !resolve(*static_cast<AttentionState*>(c.state), c.inputs, &s) ||
+      !sizes_of(s, c.inputs, &z))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
                   "the shapes of Q, K, V do not fit the node's heads and layouts");
   if (has_mask(c.n_inputs, c.inputs)) {
@@ -151,7 +191,8 @@ Status attention_infer(InferContext& c) {
 }
 
 Status attention_run(RunContext& c) {
-  const AttentionState& s = *static_cast<AttentionState*>(c.state);
+  AttentionState s;
+  resolve(*static_cast<AttentionState*>(c.state), c.inputs, &s);
   const IsaTable& isa = isa_table();
   Sizes z;
   sizes_of(s, c.inputs, &z);
@@ -204,17 +245,20 @@ Status attention_run(RunContext& c) {
     a.out = c.outputs[0].as<float>() + b * (y.elements() / z.batch) + h * out_head;
     a.out_row = out_row;
     a.keys = z.keys, a.depth = s.head_size, a.depth_v = s.head_size_v;
-    a.causal = s.causal, a.causal_offset = z.keys - z.queries;
+    a.causal = s.causal, a.causal_offset = 0;
     a.scale = s.scale != 0 ? s.scale : 1.0f / __builtin_sqrtf(static_cast<float>(s.head_size));
     isa.attention(a, slots + slot * per_slot(s, z), piece * rows, lesser(z.queries, piece * rows + rows));
   });
   return OPFORGE_STATUS_OK;
 }
 
-const OpKernel kRows[] = {{"opforge", "Attention", 1, 1, attention_load, attention_infer, attention_run}};
+const OpKernel kRows[] = {
+    {"opforge", "Attention", 1, 1, attention_load, attention_infer, attention_run},
+    {"", "Attention", 23, kNewest, onnx_load, attention_infer, attention_run},
+};
 
 }  // namespace
 }  // namespace opforge
 
 extern const opforge::KernelTable opforge_kernels_attention;
-const opforge::KernelTable opforge_kernels_attention = {opforge::kRows, 1};
+const opforge::KernelTable opforge_kernels_attention = {opforge::kRows, 2};

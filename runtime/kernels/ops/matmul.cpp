@@ -1,6 +1,7 @@
 // matmul.cpp: products with packed weights (opforge::MatMul) and of two activations (opforge::BatchMatMul,
 // ONNX MatMul and Gemm).
 #include "kernels/epilogue.h"
+#include "kernels/move.h"
 #include "kernels/product.h"
 
 namespace opforge {
@@ -352,8 +353,8 @@ Status gemm_run(RunContext& c) {
 const OpKernel kRows[] = {
     {"opforge", "MatMul", 1, 1, matmul_load, matmul_infer, matmul_run},
     {"opforge", "BatchMatMul", 1, 1, batch_load, batch_infer, batch_run},
-    {"", "MatMul", 1, 13, batch_load, batch_infer, batch_run},
-    {"", "Gemm", 7, 13, gemm_load, gemm_infer, gemm_run},
+    {"", "MatMul", 1, kNewest, batch_load, batch_infer, batch_run},
+    {"", "Gemm", 7, kNewest, gemm_load, gemm_infer, gemm_run},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // normalize.cpp: Softmax, LogSoftmax, LayerNormalization, RMSNormalization and the normalisations over
 // channels, on plain f32 tensors.
 #include "kernels/common.h"
+#include "kernels/move.h"
 
 namespace opforge {
 namespace {
@@ -205,13 +206,13 @@ Status group_norm_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "Softmax", 13, 13, softmax_load<0>, softmax_infer, softmax_run},
-    {"", "LogSoftmax", 13, 13, softmax_load<1>, softmax_infer, softmax_run},
-    {"", "LayerNormalization", 17, 17, norm_load, layer_norm_infer, layer_norm_run<false>},
-    {"", "RMSNormalization", 23, 23, norm_load, layer_norm_infer, layer_norm_run<true>},
-    {"", "BatchNormalization", 9, 15, norm_load, channel_norm_infer, batch_norm_run},
-    {"", "InstanceNormalization", 6, 22, norm_load, channel_norm_infer, group_norm_run},
-    {"", "GroupNormalization", 21, 21, norm_load, channel_norm_infer, group_norm_run},
+    {"", "Softmax", 13, kNewest, softmax_load<0>, softmax_infer, softmax_run},
+    {"", "LogSoftmax", 13, kNewest, softmax_load<1>, softmax_infer, softmax_run},
+    {"", "LayerNormalization", 17, kNewest, norm_load, layer_norm_infer, layer_norm_run<false>},
+    {"", "RMSNormalization", 23, kNewest, norm_load, layer_norm_infer, layer_norm_run<true>},
+    {"", "BatchNormalization", 9, kNewest, norm_load, channel_norm_infer, batch_norm_run},
+    {"", "InstanceNormalization", 6, kNewest, norm_load, channel_norm_infer, group_norm_run},
+    {"", "GroupNormalization", 21, kNewest, norm_load, channel_norm_infer, group_norm_run},
 };
 
 }  // namespace

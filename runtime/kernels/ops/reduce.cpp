@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "kernels/common.h"
+#include "kernels/move.h"
 
 namespace opforge {
 namespace {
@@ -227,7 +228,7 @@ Status reduce_run(RunContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-#define OPFORGE_ROW(NAME, KIND) {"", NAME, 1, 20, reduce_load<Reduction::KIND>, reduce_infer, reduce_run}
+#define OPFORGE_ROW(NAME, KIND) {"", NAME, 1, kNewest, reduce_load<Reduction::KIND>, reduce_infer, reduce_run}
 const OpKernel kRows[] = {
     OPFORGE_ROW("ReduceSum", kSum),       OPFORGE_ROW("ReduceMean", kMean),
     OPFORGE_ROW("ReduceMax", kMax),       OPFORGE_ROW("ReduceMin", kMin),

@@ -1,0 +1,137 @@
+// pool.cpp: MaxPool, AveragePool, LpPool and the global pools on plain f32 tensors of one to three
+// dimensions.
+#include <cmath>
+
+#include "kernels/move.h"
+#include "kernels/window.h"
+
+namespace opforge {
+namespace {
+
+using namespace kernels;
+
+enum class Mode { kMax, kAverage, kLp };
+
+Status bad_pool(InferContext& c) {
+  return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
+                "a pool takes plain f32 X [N, C, ...] and a window that fits it");
+}
+
+Status pool_infer(InferContext& c) {
+  Window w;
+  const Tensor& x = c.inputs[0];
+  if (!is_f32(x) || !is_plain(x) || x.shape.rank < 3 || !read_window(*c.attributes, x.shape, nullptr, &w))
+    return bad_pool(c);
+  for (int k = 0; k < c.n_outputs; ++k) {
+    c.outputs[k].shape = x.shape;
+    for (int i = 0; i < w.rank; ++i) c.outputs[k].shape.dims[2 + i] = w.out[3 - w.rank + i];
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+// Index of an element as MaxPool's second output counts it.
+struct Counting {
+  bool by_column;  // storage_order = 1
+  int64_t operator()(const Window& w, int64_t plane, int64_t z, int64_t y, int64_t x) const {
+    const int64_t base = plane * w.in_size();
+    return by_column ? base + (x * w.in[1] + y) * w.in[0] + z : base + (z * w.in[1] + y) * w.in[2] + x;
+  }
+};
+
+// Taps [lo, hi) of one dimension that lie in the image; `counted`: taps that an average over padding counts.
+struct Span {
+  int64_t at, lo, hi, counted;
+  Span(const Window& w, int d, int64_t out, bool padding)
+      : at(out * w.stride[d] - w.before[d]), lo(0), hi(w.kernel[d]) {
+    while (lo < hi && at + lo * w.dilation[d] < 0) ++lo;
+    while (hi > lo && at + (hi - 1) * w.dilation[d] >= w.in[d]) --hi;
+    counted = hi - lo;
+    if (padding) {
+      counted = w.kernel[d];
+      while (counted > 1 && at + (counted - 1) * w.dilation[d] >= w.in[d] + w.after[d]) --counted;
+    }
+  }
+};
+
+template <Mode MODE>
+Status pool_run(RunContext& c) {
+  Window w;
+  const Tensor& x = c.inputs[0];
+  read_window(*c.attributes, x.shape, nullptr, &w);
+  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  const bool padding = c.attributes->get_int("count_include_pad", 0) != 0;
+  const double p = static_cast<double>(c.attributes->get_int("p", 2));
+  const Counting counting{c.attributes->get_int("storage_order", 0) != 0};
+  int64_t* indices =
+      MODE == Mode::kMax && c.n_outputs > 1 && c.outputs[1].present() ? c.outputs[1].as<int64_t>() : nullptr;
+  const float* in = x.as<float>();
+  float* out = c.outputs[0].as<float>();
+  for_units(c, x.shape[0] * x.shape[1], [&](int64_t, int64_t plane) {
+    const float* from = in + plane * w.in_size();
+    int64_t o = plane * w.out_size();
+    for (int64_t oz = 0; oz < w.out[0]; ++oz)
+      for (int64_t oy = 0; oy < w.out[1]; ++oy)
+        for (int64_t ox = 0; ox < w.out[2]; ++ox, ++o) {
+          const Span sz(w, 0, oz, padding), sy(w, 1, oy, padding), sx(w, 2, ox, padding);
+          float v = MODE == Mode::kMax ? -INFINITY : 0.0f;
+          int64_t best = -1;
+          for (int64_t kz = sz.lo; kz < sz.hi; ++kz)
+            for (int64_t ky = sy.lo; ky < sy.hi; ++ky)
+              for (int64_t kx = sx.lo; kx < sx.hi; ++kx) {
+                const int64_t iz = sz.at + kz * w.dilation[0], iy = sy.at + ky * w.dilation[1];
+                const int64_t ix = sx.at + kx * w.dilation[2];
+                const float t = from[(iz * w.in[1] + iy) * w.in[2] + ix];
+                if (MODE == Mode::kAverage) v += t;
+                if (MODE == Mode::kLp)
+                  v += p == 2 ? t * t : p == 1 ? std::fabs(t) : static_cast<float>(std::pow(std::fabs(t), p));
+                if (MODE == Mode::kMax && (t > v || best < 0 || t != t)) {
+                  v = t;
+                  best = indices != nullptr ? counting(w, plane, iz, iy, ix) : 0;
+                }
+              }
+          if (MODE == Mode::kAverage) v = v / static_cast<float>(sz.counted * sy.counted * sx.counted);
+          if (MODE == Mode::kLp)
+            v = p == 2 ? std::sqrt(v) : p == 1 ? v : static_cast<float>(std::pow(v, 1 / p));
+          out[o] = v;
+          if (indices != nullptr) indices[o] = best;
+        }
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+Status global_infer(InferContext& c) {
+  const Tensor& x = c.inputs[0];
+  if (!is_f32(x) || !is_plain(x) || x.shape.rank < 2) return bad_pool(c);
+  c.outputs[0].shape = x.shape;
+  for (int i = 2; i < x.shape.rank; ++i) c.outputs[0].shape.dims[i] = 1;
+  return OPFORGE_STATUS_OK;
+}
+
+template <Reduction KIND>
+Status global_run(RunContext& c) {
+  const Shape& x = c.inputs[0].shape;
+  int64_t width = 1;
+  for (int i = 2; i < x.rank; ++i) width *= x[i];
+  const float* in = c.inputs[0].as<float>();
+  float* out = c.outputs[0].as<float>();
+  c.parallel(x[0] * x[1], greater<int64_t>(1, 16384 / greater<int64_t>(width, 1)),
+             [&](int64_t begin, int64_t end) {
+               isa_table().reduce_rows(KIND, in + begin * width, out + begin, end - begin, width);
+             });
+  return OPFORGE_STATUS_OK;
+}
+
+const OpKernel kRows[] = {
+    {"", "MaxPool", 1, kNewest, nullptr, pool_infer, pool_run<Mode::kMax>},
+    {"", "AveragePool", 1, kNewest, nullptr, pool_infer, pool_run<Mode::kAverage>},
+    {"", "LpPool", 2, kNewest, nullptr, pool_infer, pool_run<Mode::kLp>},
+    {"", "GlobalAveragePool", 1, kNewest, nullptr, global_infer, global_run<Reduction::kMean>},
+    {"", "GlobalMaxPool", 1, kNewest, nullptr, global_infer, global_run<Reduction::kMax>},
+};
+
+}  // namespace
+}  // namespace opforge
+
+extern const opforge::KernelTable opforge_kernels_pool;
+const opforge::KernelTable opforge_kernels_pool = {opforge::kRows,
+                                                   sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
