@@ -154,6 +154,8 @@ def _translate(error: Exception) -> Exception:
 class _Namespace(_OpNamespace):
     """A namespace of ``torch.ops`` that registers a declared operator when it is first asked for."""
 
+    __module__ = _OpNamespace.__module__  # saved graphs name operators by it
+
     def __getattr__(self, op_name: str) -> Any:  # noqa: ANN401
         try:
             return super().__getattr__(op_name)
