@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from opforge.errors import ArgumentError, SchemaError, UnsupportedError
-from opforge.schema import hosts
-from opforge.schema.attributes import AttributeValue, Required, coerce_all
+from opforge.schema import describe, hosts
+from opforge.schema.attributes import AttributeValue, coerce_all
 from opforge.schema.dtypes import DType
 from opforge.schema.infer import PLAIN, Binding, Guards, ShapeLike
 from opforge.schema.signature import Signature, format_types, parse_types
@@ -166,8 +166,8 @@ class Operator:
         self.__name__ = self.host_name
         self.__qualname__ = self.host_name
         self.__module__ = module
-        self.__signature__ = self._python_signature()
-        self.__doc__ = self._documentation()
+        self.__signature__ = describe.python_signature(self.signature)
+        self.__doc__ = describe.documentation(self)
 
     @property
     def qualified_name(self) -> str:
@@ -391,28 +391,6 @@ class Operator:
     def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
         """Operators are immutable declarations: a copy is the operator itself."""
         return self
-
-    def _python_signature(self) -> inspect.Signature:
-        kinds = inspect.Parameter
-        parameters: list[inspect.Parameter] = []
-        for entry in self.signature.inputs:
-            kind = kinds.VAR_POSITIONAL if entry.variadic else kinds.POSITIONAL_OR_KEYWORD
-            # Python wants defaults last: an optional before a required input is shown without one.
-            default: Any = None if entry.optional and self.signature.is_trailing_optional(entry) else kinds.empty
-            parameters.append(kinds(entry.name, kind, default=default))
-        for attribute in self.signature.attributes:
-            default = kinds.empty if isinstance(attribute.default, Required) else attribute.default
-            parameters.append(kinds(attribute.name, kinds.KEYWORD_ONLY, default=default, annotation=attribute.kind))
-        return inspect.Signature(parameters)
-
-    def _documentation(self) -> str:
-        lines = [f"{self.key}", "", f"{self.signature}"]
-        lines += [f"    {name}: {' '.join(d.name for d in dtypes)}" for name, dtypes in self.types.items()]
-        if self.doc:
-            lines += ["", self.doc]
-        if self.declared_at:
-            lines += ["", f"Declared at {self.declared_at}"]
-        return "\n".join(lines)
 
 
 def snake_case(name: str) -> str:
