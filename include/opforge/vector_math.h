@@ -25,3 +25,4 @@
 #include "opforge/detail/vector_erf.h"
 
 #include "opforge/detail/vector_functions.h"
+#include "opforge/detail/vector_pair.h"

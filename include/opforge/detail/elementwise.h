@@ -82,14 +82,38 @@ OPFORGE_INLINE V& slot(Slot<I, V>& s) {
   return s.value;
 }
 
+// Loads and stores a pair's vectors one by one, `step` bytes apart: 0 for a scalar, of which one vector's copies exist.
+template <class V>
+constexpr int kParts = 1;
+template <class V>
+constexpr int kParts<Pair<V>> = 2 * kParts<V>;
+template <class V>
+OPFORGE_INLINE V load_parts(const char* p, int64_t step) {
+  if constexpr (kIsPair<V>) {
+    using Half = decltype(V::lo);
+    return {load_parts<Half>(p, step), load_parts<Half>(p + kParts<Half> * step, step)};
+  } else {
+    return load<V>(p);
+  }
+}
+template <class V>
+OPFORGE_INLINE void store_parts(char* p, int64_t step, const V& x) {
+  if constexpr (kIsPair<V>) {
+    store_parts(p, step, x.lo);
+    store_parts(p + kParts<decltype(V::lo)> * step, step, x.hi);
+  } else {
+    store(p, x);
+  }
+}
+
 // The loop of formula F over vectors V; S is the storage type.
 template <class F, class V, class S, class In, class Attributes, class Out>
 struct Loop;
 template <class F, class V, class S, class... In, class... At, class... Out>
 struct Loop<F, V, S, Types<In...>, Types<At...>, Types<Out...>> {
-  static constexpr int N = V::kSize, kIn = sizeof...(In), kOut = sizeof...(Out);
+  static constexpr int N = V::kSize, kIn = sizeof...(In), kOut = sizeof...(Out), kSets = kParts<V>;
   template <class E>
-  static constexpr int64_t kBytes = N * int64_t(sizeof(typename VectorOf<V, E>::Element));
+  static constexpr int64_t kBytes = N / kSets * int64_t(sizeof(typename VectorOf<V, E>::Element));
 
   template <size_t... I, size_t... A, size_t... O>
   static OPFORGE_INLINE void vectors(const Block& b, int64_t n, std::index_sequence<I...>, std::index_sequence<A...> a,
@@ -98,46 +122,69 @@ struct Loop<F, V, S, Types<In...>, Types<At...>, Types<Out...>> {
     char* out[kOut] = {static_cast<char*>(b.out[O])...};
     const int64_t in_step[kIn + 1] = {b.in_step[I] * kBytes<In>..., 0}, out_step[kOut] = {b.out_step[O] * kBytes<Out>...};
     [[maybe_unused]] Slots<decltype(a), VectorOf<V, At>...> attributes;
-    ((slot<A>(attributes) = load<VectorOf<V, At>>(b.in[kIn + A])), ...);
-    for (int64_t i = 0; i < n; ++i) {
+    ((slot<A>(attributes) = load_parts<VectorOf<V, At>>(static_cast<const char*>(b.in[kIn + A]), 0)), ...);
+    for (int64_t i = 0; i < n; i += kSets) {
       Slots<decltype(o), VectorOf<V, Out>...> results;
-      F::template body<V, S>(load<VectorOf<V, In>>(in[I] + i * in_step[I])..., slot<A>(attributes)..., slot<O>(results)...);
-      (store(out[O] + i * out_step[O], slot<O>(results)), ...);
+      F::template body<V, S>(load_parts<VectorOf<V, In>>(in[I] + i * in_step[I], in_step[I])..., slot<A>(attributes)...,
+                             slot<O>(results)...);
+      (store_parts(out[O] + i * out_step[O], out_step[O], slot<O>(results)), ...);
     }
   }
-  static OPFORGE_NOINLINE void whole(const Block& b, int64_t n) {
+  // n vectors, a multiple of kSets.
+  static OPFORGE_NOINLINE void run(const Block& b, int64_t n) {
     vectors(b, n, std::index_sequence_for<In...>(), std::index_sequence_for<At...>(), std::index_sequence_for<Out...>());
   }
+};
+
+// Four vectors at a time, then single ones, then the last elements through buffers of one vector.
+template <class F, class V, class S>
+using LoopOf = Loop<F, V, S, typename F::Inputs, typename F::Attributes, typename F::Outputs>;
+template <class F, class V, class S>
+struct Driver {
+  using Single = LoopOf<F, V, S>;
+  using Many = LoopOf<F, std::conditional_t<kIsFloat<V>, Pair<Pair<V>>, V>, S>;
+  static constexpr int N = V::kSize, kIn = Single::kIn, kAll = kIn + ListOf<typename F::Attributes>::kCount, kOut = Single::kOut;
+
   static void run(const void*, const Block& b) {
-    const int64_t n = b.n / N, rest = b.n % N;
-    if (n) whole(b, n);
-    if (!rest) return;
-    // The last elements go through buffers of one vector.
-    constexpr int64_t in_bytes[] = {kBytes<In>..., 0}, out_bytes[] = {kBytes<Out>...};
-    alignas(64) char in_buffer[kIn + 1][N * 8], out_buffer[kOut][N * 8];
-    const void* in[kIn + sizeof...(At) + 1];
+    const int64_t vectors = b.n / N, many = vectors / Many::kSets * Many::kSets;
+    if (many) Many::run(b, many);
+    if (b.n > many * N) rest(b, many, vectors - many, b.n % N);
+  }
+  static OPFORGE_NOINLINE void rest(const Block& b, int64_t done, int64_t vectors, int64_t last) {
+    int64_t in_bytes[kAll + 1], out_bytes[kOut];
+    const void* in[kAll + 1];
     void* out[kOut];
-    for (int k = 0; k < int(kIn + sizeof...(At)); ++k) {
-      in[k] = b.in[k];
-      if (k >= kIn || b.in_step[k] == 0) continue;
+    for (int k = 0; k < kAll; ++k) {
+      in_bytes[k] = k < kIn ? b.in_step[k] * kind_of(ListOf<typename F::Inputs>::kTypes[k], kStorageOf<S>).tile_width : 0;
+      in[k] = static_cast<const char*>(b.in[k]) + done * N * in_bytes[k];
+    }
+    for (int k = 0; k < kOut; ++k) {
+      out_bytes[k] = b.out_step[k] * kind_of(ListOf<typename F::Outputs>::kTypes[k], kStorageOf<S>).tile_width;
+      out[k] = static_cast<char*>(b.out[k]) + done * N * out_bytes[k];
+    }
+    if (vectors) Single::run({in, b.in_step, out, b.out_step, 0}, vectors);
+    if (!last) return;
+    alignas(64) char in_buffer[kIn + 1][N * 8], out_buffer[kOut][N * 8];
+    void* to[kOut];
+    for (int k = 0; k < kIn; ++k) {
+      if (!in_bytes[k]) continue;
       memset(in_buffer[k], 0, sizeof in_buffer[k]);
-      memcpy(in_buffer[k], static_cast<const char*>(b.in[k]) + n * in_bytes[k], static_cast<size_t>(rest * in_bytes[k] / N));
+      memcpy(in_buffer[k], static_cast<const char*>(in[k]) + vectors * N * in_bytes[k], static_cast<size_t>(last * in_bytes[k]));
       in[k] = in_buffer[k];
     }
-    for (int k = 0; k < kOut; ++k) out[k] = out_buffer[k];
-    whole({in, b.in_step, out, b.out_step, N}, 1);
     for (int k = 0; k < kOut; ++k) {
-      if (!b.out_step[k]) continue;
-      memcpy(static_cast<char*>(b.out[k]) + n * out_bytes[k], out_buffer[k], static_cast<size_t>(rest * out_bytes[k] / N));
+      to[k] = static_cast<char*>(out[k]) + vectors * N * out_bytes[k];
+      out[k] = out_buffer[k];
     }
+    Single::run({in, b.in_step, out, b.out_step, 0}, 1);
+    for (int k = 0; k < kOut; ++k) memcpy(to[k], out_buffer[k], static_cast<size_t>(last * out_bytes[k]));
   }
 };
 
 // Half types and f32 share one loop over floats, unless the body itself rounds to the storage type.
 template <class F, class S>
-using LoopFor = Loop<F, std::conditional_t<std::is_same_v<S, double>, Vec<double, (kLanes > 4 ? kLanes / 2 : 4)>, Vec<float, kLanes>>,
-                     std::conditional_t<F::kRoundsHalf || std::is_same_v<S, double>, S, float>, typename F::Inputs,
-                     typename F::Attributes, typename F::Outputs>;
+using DriverFor = Driver<F, std::conditional_t<std::is_same_v<S, double>, Vec<double, (kLanes > 4 ? kLanes / 2 : 4)>, Vec<float, kLanes>>,
+                         std::conditional_t<F::kRoundsHalf || std::is_same_v<S, double>, S, float>>;
 
 template <class F, class S>
 constexpr Formula kFormulaOf = {
@@ -145,7 +192,7 @@ constexpr Formula kFormulaOf = {
     ListOf<typename F::Outputs>::kCount, ListOf<typename F::Inputs>::kTypes,
     ListOf<typename F::Attributes>::kTypes, ListOf<typename F::Outputs>::kTypes,
     F::kSumTo,                           kStorageOf<S>,
-    &LoopFor<F, S>::run,                 nullptr,
+    &DriverFor<F, S>::run,                 nullptr,
 };
 
 }  // namespace elementwise

@@ -56,7 +56,11 @@ OPFORGE_INLINE Vec<E, N> cast_vector(Vec<From, N> x) {
 
 template <class E, class V>
 OPFORGE_INLINE Rebind<V, E> cast(V x) {
-  return cast_vector<E, V::kSize, typename V::Element>(x);
+  if constexpr (kIsPair<V>) {
+    return {cast<E>(x.lo), cast<E>(x.hi)};
+  } else {
+    return cast_vector<E, V::kSize, typename V::Element>(x);
+  }
 }
 
 }  // namespace OPFORGE_VECTOR_NAMESPACE

@@ -73,8 +73,28 @@ struct Vec {
   static constexpr int kSize = N;
   Raw v;
 };
+// Two vectors treated as one (vector_pair.h).
+template <class V>
+struct Pair {
+  using Element = typename V::Element;
+  static constexpr int kSize = 2 * V::kSize;
+  V lo, hi;
+};
+template <class V>
+constexpr bool kIsPair = false;
+template <class V>
+constexpr bool kIsPair<Pair<V>> = true;
 template <class V, class E>
-using Rebind = Vec<E, V::kSize>;
+struct RebindOf {
+  using Type = Vec<E, V::kSize>;
+};
+template <class V, class E>
+struct RebindOf<Pair<V>, E> {
+  using Type = Pair<typename RebindOf<V, E>::Type>;
+};
+// The vector of as many elements of type E.
+template <class V, class E>
+using Rebind = typename RebindOf<V, E>::Type;
 
 // The raw layer: functions on GCC vectors, which the math is written with. F is a vector of floats (or doubles).
 namespace raw {
@@ -115,7 +135,11 @@ OPFORGE_INLINE F abs(F x) {
 }
 template <class F>
 OPFORGE_INLINE F neg(F x) {
-  return from_bits<F>(bits(x) ^ kSignBit<F>);
+  return -x;  // flips the sign bit, of zeros and NaN too
+}
+template <class F>
+OPFORGE_INLINE F neg_abs(F x) {
+  return from_bits<F>(bits(x) | kSignBit<F>);
 }
 template <class F>
 OPFORGE_INLINE F copysign(F magnitude, F sign) {

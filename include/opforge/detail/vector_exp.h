@@ -33,11 +33,17 @@ template <class F>
 OPFORGE_INLINE IntOf<F> low_bits(F shifted) {
   return bits(shifted) - 0x4b400000;
 }
-// x * 2^n in two exact steps, for results down to the denormals and up to infinity
+// x * 2^n, rounded once, for results down to the denormals and up to infinity. n is an integer, |n| < 300.
 template <class F>
-OPFORGE_INLINE F scale(F x, IntOf<F> n) {
-  const IntOf<F> half = n >> 1;
-  return (x * two_to<F>(half)) * two_to<F>(n - half);
+OPFORGE_INLINE F scale(F x, F n, IntOf<F> integer) {
+#if OPFORGE_GCC_X86 && defined(__AVX512VL__)
+  if constexpr (sizeof(F) == 64) return __builtin_ia32_scalefps512_mask(x, n, x, -1, 4);
+  if constexpr (sizeof(F) == 32) return __builtin_ia32_scalefps256_mask(x, n, x, -1);
+  if constexpr (sizeof(F) == 16) return __builtin_ia32_scalefps128_mask(x, n, x, -1);
+#endif
+  (void)n;
+  const IntOf<F> half = integer >> 1;  // the first product is exact
+  return (x * two_to<F>(half)) * two_to<F>(integer - half);
 }
 
 // exp for |x| < 87, which the caller guarantees; NaN passes.
@@ -52,14 +58,23 @@ OPFORGE_INLINE F exp(F x) {
   x = clip(x, -104.0f, 89.0f);
   F shifted;
   const F r = exp_reduce(x, shifted);
-  return scale(exp_tail(r) + 1.0f, low_bits(shifted));
+  return scale(exp_tail(r) + 1.0f, shifted - kMagic, low_bits(shifted));
+}
+// exp(-|x|)
+template <class F>
+OPFORGE_INLINE F exp_neg_abs(F x) {
+  x = greater(set<F>(-104.0f), neg_abs(x));
+  F shifted;
+  const F r = exp_reduce(x, shifted);
+  return scale(exp_tail(r) + 1.0f, shifted - kMagic, low_bits(shifted));
 }
 template <class F>
 OPFORGE_INLINE F exp2(F x) {
   x = clip(x, -151.0f, 129.0f);
   const F shifted = x + kMagic;
-  const F r = (x - (shifted - kMagic)) * 0x1.62e430p-1f;
-  return scale(exp_tail(r) + 1.0f, low_bits(shifted));
+  const F n = shifted - kMagic;
+  const F r = (x - n) * 0x1.62e430p-1f;
+  return scale(exp_tail(r) + 1.0f, n, low_bits(shifted));
 }
 template <class F>
 OPFORGE_INLINE F expm1(F x) {
@@ -80,13 +95,13 @@ OPFORGE_INLINE F expm1(F x) {
 // 1 / (1 + exp(-x)): 1 + e is carried as s + low, which costs one rounding less.
 template <class F>
 OPFORGE_INLINE F sigmoid(F x) {
-  const F e = exp(neg(abs(x)));
+  const F e = exp_neg_abs(x);
   const IntOf<F> positive = x >= 0.0f;
   const F s = e + 1.0f;
   const F low = e - (s - 1.0f);
   const F q = select<F>(positive, set<F>(1.0f), e) / s;
   const F inverse = select<F>(positive, q, 1.0f - q);
-  return select<F>(x != x, x, mad(neg(q * low), inverse, q));
+  return mad(neg(q * low), inverse, q);
 }
 
 template <class F>
@@ -104,7 +119,7 @@ template <class F>
 OPFORGE_INLINE F half_exp(F a) {
   F shifted;
   const F r = exp_reduce(a, shifted);
-  return scale(exp_tail(r) + 1.0f, low_bits(shifted) - 1);
+  return scale(exp_tail(r) + 1.0f, shifted - kMagic - 1.0f, low_bits(shifted) - 1);
 }
 template <class F>
 OPFORGE_INLINE F sinh(F x) {

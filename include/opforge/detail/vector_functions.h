@@ -20,7 +20,10 @@ inline namespace OPFORGE_VECTOR_NAMESPACE {
 template <class V>
 OPFORGE_INLINE V load(const void* p) {
   V r;
-  if constexpr (std::is_same_v<typename V::Element, bool>) {
+  if constexpr (kIsPair<V>) {
+    r.lo = load<decltype(r.lo)>(p);
+    r.hi = load<decltype(r.hi)>(static_cast<const char*>(p) + V::kSize / 2 * sizeof(typename V::Element));
+  } else if constexpr (std::is_same_v<typename V::Element, bool>) {
     typename RawOf<uint8_t, V::kSize>::Type bytes;
     memcpy(&bytes, p, sizeof bytes);
     r.v = __builtin_convertvector(bytes, typename V::Raw) != 0;
@@ -31,7 +34,10 @@ OPFORGE_INLINE V load(const void* p) {
 }
 template <class V>
 OPFORGE_INLINE void store(void* p, V x) {
-  if constexpr (std::is_same_v<typename V::Element, bool>) {
+  if constexpr (kIsPair<V>) {
+    store(p, x.lo);
+    store(static_cast<char*>(p) + V::kSize / 2 * sizeof(typename V::Element), x.hi);
+  } else if constexpr (std::is_same_v<typename V::Element, bool>) {
     const auto bytes = __builtin_convertvector(x.v & 1, typename RawOf<uint8_t, V::kSize>::Type);
     memcpy(p, &bytes, sizeof bytes);
   } else {
@@ -43,7 +49,9 @@ template <class V>
 OPFORGE_INLINE V splat(double x) {
   using E = typename V::Element;
   V r = {};
-  if constexpr (std::is_same_v<E, bool>) {
+  if constexpr (kIsPair<V>) {
+    r.lo = r.hi = splat<decltype(r.lo)>(x);
+  } else if constexpr (std::is_same_v<E, bool>) {
     r.v = r.v - (x != 0.0);
   } else if constexpr (std::is_floating_point_v<E>) {
     r.v = static_cast<E>(x) - r.v;
@@ -323,7 +331,9 @@ OPFORGE_INLINE Vec<bool, N> logical_not(Vec<bool, N> a) {
 }
 template <class V>
 OPFORGE_INLINE V select(Truth<V> condition, V a, V b) {
-  if constexpr (kIsBool<V>) {
+  if constexpr (kIsPair<V>) {
+    return {select(condition.lo, a.lo, b.lo), select(condition.hi, a.hi, b.hi)};
+  } else if constexpr (kIsBool<V>) {
     return {(condition.v & a.v) | (~condition.v & b.v)};
   } else {
     using Mask = decltype(a.v < b.v);
@@ -338,7 +348,9 @@ OPFORGE_INLINE V select(Truth<V> condition, V a, V b) {
 // Rounds to the storage type S of the call, keeping the compute type.
 template <class S, class V>
 OPFORGE_INLINE V round_half(V x) {
-  if constexpr (std::is_same_v<S, f16>) {
+  if constexpr (kIsPair<V>) {
+    return {round_half<S>(x.lo), round_half<S>(x.hi)};
+  } else if constexpr (std::is_same_v<S, f16>) {
     return {raw::f16_to_float<V::kSize>(raw::float_to_f16<V::kSize>(x.v))};
   } else if constexpr (std::is_same_v<S, bf16>) {
     return {raw::bf16_to_float<V::kSize>(raw::float_to_bf16<V::kSize>(x.v))};

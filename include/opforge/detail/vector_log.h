@@ -82,13 +82,13 @@ OPFORGE_INLINE F log1p(F x) {
 // max(x, 0) + log1p(exp(-|x|))
 template <class F>
 OPFORGE_INLINE F softplus(F x) {
-  const F e = exp(neg(abs(x)));
+  const F e = exp_neg_abs(x);
   // log1p(e) for e in [0, 1]: directly up to 0.5, above as ln 2 + log1p((e - 1) / 2)
   const IntOf<F> upper = e > 0.5f;
   const F m = select<F>(upper, e * 0.5f - 0.5f, e);
   const F k = select<F>(upper, set<F>(1.0f), F{});
   const F positive = greater(F{}, x);
-  return select<F>(x != x, x, positive + add_ln2(log1p_tail(m) + m, k));
+  return positive + add_ln2(log1p_tail(m) + m, k);
 }
 
 template <class F>
