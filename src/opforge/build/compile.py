@@ -73,16 +73,18 @@ def _compile(compiler: Compiler, unit: Unit, flags: Sequence[str], folder: Path,
         f"the compiler refuses the kernel: {place[2]}" if place else f"the compiler failed with status {code}",
         where=f"{where}: {place[1]}" if place else where,
         got=f"from {compiler}:\n{_shorten(text)}",
-        hint=_hint(unit, place[1] if place else "", code),
+        hint=_hint(unit, place[1] if place else "", code, command),
     )
 
 
-def _hint(unit: Unit, place: str, code: int) -> str:
+def _hint(unit: Unit, place: str, code: int, command: Sequence[str]) -> str:
     if code < 0:
         return f"the compiler was killed by signal {-code} ({signal.Signals(-code).name}); is there enough memory?"
     if unit.hint and (place in unit.places or place.startswith(unit.name + ":")):
         return unit.hint
-    return f"correct the line{' ' + place if place else ''} and build again"
+    if not place:
+        return f"see whether the compiler works at all: {command[0]} --version"
+    return f"correct the line {place} and build again"
 
 
 def _shorten(text: str) -> str:

@@ -29,6 +29,10 @@ _NOTICE_AFTER_SECONDS = 2.0
 
 _lock = threading.RLock()
 _libraries: dict[tuple[object, ...], LoadedLibrary] = {}
+# By mode and operator object: a gradient operator is in the library of its forward operator. The plans keep the
+# operators alive, so that no other object takes their identity.
+_homes: dict[tuple[str, int], LoadedLibrary] = {}
+_plans: list[LibraryPlan] = []
 
 
 def jit_mode() -> Literal["auto", "off", "require"]:
@@ -56,11 +60,19 @@ def library_for(operators: Sequence[Operator]) -> LoadedLibrary:
         return found
     with _lock:
         if memo not in _libraries:
-            plan = plan_library(operators)
-            library = _obtain(plan, mode)
-            _check(plan, library)
-            _libraries[memo] = library
+            homes = {id(home): home for home in (_homes.get((mode, id(o))) for o in operators)}
+            (home,) = homes.values() if len(homes) == 1 else (None,)
+            _libraries[memo] = home or _build(plan_library(operators), mode)
         return _libraries[memo]
+
+
+def _build(plan: LibraryPlan, mode: str) -> LoadedLibrary:
+    library = _obtain(plan, mode)
+    _check(plan, library)
+    _plans.append(plan)
+    for operator in plan.operators:
+        _homes.setdefault((mode, id(operator)), library)
+    return library
 
 
 def _obtain(plan: LibraryPlan, mode: str) -> LoadedLibrary:

@@ -23,9 +23,7 @@ __all__ = ["build_operators", "build_package", "default_folder"]
 
 def default_folder(package_or_path: str | os.PathLike[str]) -> Path:
     """Return ``_lib`` beside the module that declares the package's first operator: where loading looks first."""
-    operators = registry.load(package_or_path)
-    if not operators:
-        raise ArgumentError("the package declares no operator", where=str(package_or_path))
+    operators = load(os.fspath(package_or_path))
     return Path(operators[0].declared_at.rpartition(":")[0]).parent / "_lib"
 
 

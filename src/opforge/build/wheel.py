@@ -51,7 +51,12 @@ def build_wheel(project: str | os.PathLike[str], out_dir: str | os.PathLike[str]
 def _package_folder(root: Path) -> Path:
     file = root / "pyproject.toml"
     if not file.is_file():
-        raise ArgumentError("a wheel needs a project", where=str(root), expected="a folder with a pyproject.toml", hint="opforge new --package")
+        raise ArgumentError(
+            "a wheel needs a project",
+            where=str(root),
+            expected="a folder with a pyproject.toml",
+            hint="opforge new --package",
+        )
     content = tomllib.loads(file.read_text(encoding="utf-8"))
     entries = content.get("project", {}).get("entry-points", {}).get("opforge.operators", {})
     for module in entries.values():
