@@ -124,7 +124,9 @@ def _load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
         proto = onnx.ModelProto()
         proto.CopyFrom(model_or_path)
         digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
-        return ir.from_proto(proto), digest
+        model = ir.from_proto(proto)
+        _require_external_data(model)
+        return model, digest
     path = Path(model_or_path)
     if not path.is_file():
         raise ArgumentError("the model does not exist", where=str(path), expected="an .onnx file")
@@ -142,7 +144,20 @@ def _load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
         raise ArgumentError(
             "the model imports no operator set", where=str(path), expected="an ONNX model with opset_import"
         )
+    _require_external_data(model)
     return model, content.hexdigest()
+
+
+def _require_external_data(model: ir.Model) -> None:
+    for value in model.graph.initializers.values():
+        data = value.const_value
+        if isinstance(data, ir.ExternalTensor) and not Path(data.path).is_file():
+            raise ArgumentError(
+                "external data does not exist",
+                where=f"initializer {value.name!r}",
+                expected=str(data.path),
+                hint="keep the data file beside the model, and give compile the model's path",
+            )
 
 
 def _metadata(model: ir.Model, digest: str) -> dict[str, str]:
