@@ -8,7 +8,12 @@ brings in no framework.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what decorates a user's functions keeps its type in their checkers
+    from opforge.expr.declare import formula as formula
+    from opforge.expr.kernels import kernel as kernel
+    from opforge.schema import Operator as Operator
 
 __version__ = "0.1.0"
 

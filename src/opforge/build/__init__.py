@@ -11,12 +11,13 @@ from __future__ import annotations
 from opforge.build.jit import library_for
 from opforge.build.library import LibraryKernel, LibraryOperator, LoadedLibrary, load_library, read_table
 from opforge.build.manifest import manifest
-from opforge.build.package import build_package
+from opforge.build.package import build_operators, build_package
 
 __all__ = [
     "LibraryKernel",
     "LibraryOperator",
     "LoadedLibrary",
+    "build_operators",
     "build_package",
     "library_for",
     "load_library",
