@@ -24,6 +24,16 @@ def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProt
     return helper.make_node(op, names, outputs.split(), name=f"{op}_{outputs.split()[0]}", **attributes)
 
 
+def chain(text: str) -> Nodes:
+    """``chain("a = Div x two; y = Erf a")``: nodes without attributes."""
+    made = []
+    for line in text.split(";"):
+        outputs, call = line.split("=")
+        op, *inputs = call.split()
+        made.append(node(op, " ".join(inputs), outputs))
+    return made
+
+
 def model(
     nodes: Nodes,
     inputs: dict[str, Any],

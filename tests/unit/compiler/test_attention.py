@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.unit.compiler.graphs import compiled, model, node, ops, same
+from tests.unit.compiler.graphs import chain, compiled, model, node, ops, same
 
 RNG = np.random.default_rng(8)
 B, S, H, D = 2, 7, 4, 8
@@ -36,14 +36,14 @@ def _written_out(mask=False, cleaned=False, low="low"):
     nodes = [node("MatMul", f"x w{n}", f"{n}0") for n in "qkv"]
     nodes += [node("Add", f"{n}0 b{n}", f"{n}1") for n in "qk"]
     nodes += _split("q1", "q", [0, 2, 1, 3]) + _split("k1", "k", [0, 2, 3, 1]) + _split("v0", "v", [0, 2, 1, 3])
-    nodes += [node("Mul", "q scale", "qs"), node("Mul", "scale k", "ks"), node("MatMul", "qs ks", "s0")]
+    nodes += chain("qs = Mul q scale; ks = Mul scale k; s0 = MatMul qs ks")
     last = "s0"
     if mask:
         nodes += [node("Where", f"m zero {low}", "bias"), node("Add", "s0 bias", "s1")]
         last = "s1"
     nodes += [node("Softmax", last, "p", axis=-1)]
     if cleaned:
-        nodes += [node("IsNaN", "p", "n"), node("Where", "n zero p", "pp")]
+        nodes += chain("n = IsNaN p; pp = Where n zero p")
     nodes += [node("MatMul", f"{'pp' if cleaned else 'p'} v", "o"), node("Transpose", "o", "ot", perm=[0, 2, 1, 3])]
     return [*nodes, node("Reshape", "ot joined", "y")]
 
@@ -74,7 +74,7 @@ def test_rows_that_may_be_all_infinite_keep_their_cleaning():
 
 def test_heads_first_form():
     nodes = [node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "s"), node("Div", "s root", "t")]
-    nodes += [node("Softmax", "t", "p"), node("MatMul", "p v", "y")]
+    nodes += chain("p = Softmax t; y = MatMul p v")
     inputs = {key: ["B", H, "S", D] for key in "qkv"}
     program, _ = same(
         model(nodes, inputs, {"root": np.float32(2.5)}), {n: _random(B, H, S, D) for n in "qkv"}, rtol=1e-4, atol=1e-5

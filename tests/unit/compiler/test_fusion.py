@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.compiler.graphs import compiled, model, node, ops, same
+from tests.unit.compiler.graphs import chain, compiled, model, node, ops, same
 
 RNG = np.random.default_rng(5)
 
@@ -22,32 +22,32 @@ W, B = _random(24, 40), _random(40)
 
 
 def test_chain_is_one_formula():
-    nodes = [node("Mul", "x x", "a"), node("Add", "a z", "b"), node("Tanh", "b", "c"), node("Sub", "c x", "y")]
+    nodes = chain("a = Mul x x; b = Add a z; c = Tanh b; y = Sub c x")
     program, report = same(model(nodes, {"x": ["N", 8], "z": ["N", 8]}), {"x": _random(3, 8), "z": _random(3, 8)})
     assert ops(program) == ["Formula"]
     assert report.fused == {"Mul + Add + Tanh + Sub": 1}
 
 
 def test_value_that_others_read_ends_a_formula():
-    nodes = [node("Exp", "x", "a"), node("Neg", "a", "b"), node("Softmax", "a", "c"), node("Add", "b c", "y")]
+    nodes = chain("a = Exp x; b = Neg a; c = Softmax a; y = Add b c")
     program, _ = same(model(nodes, {"x": [3, 8]}), {"x": _random(3, 8)})
     assert ops(program) == ["Formula", "Softmax", "Formula"]
 
 
 def test_output_that_is_read_inside_stays_an_output():
-    nodes = [node("Exp", "x", "a"), node("Neg", "a", "y")]
+    nodes = chain("a = Exp x; y = Neg a")
     program, _ = same(model(nodes, {"x": [3, 8]}, outputs="y a"), {"x": _random(3, 8)})
     assert ops(program) == ["Formula", "Formula"]
 
 
 def test_small_operand_is_not_computed_again_for_each_row():
-    nodes = [node("Exp", "s", "e"), node("Mul", "x e", "y")]
+    nodes = chain("e = Exp s; y = Mul x e")
     program, _ = same(model(nodes, {"x": [64, 8], "s": [8]}), {"x": _random(64, 8), "s": _random(8)})
     assert ops(program) == ["Formula", "Formula"]
 
 
 def test_matmul_takes_bias_activation_and_epilogue():
-    nodes = [node("MatMul", "x w", "m"), node("Add", "m b", "h"), node("Gelu", "h", "g"), node("Add", "g r", "y")]
+    nodes = chain("m = MatMul x w; h = Add m b; g = Gelu h; y = Add g r")
     proto = model(nodes, {"x": ["N", 5, 24], "r": ["N", 5, 40]}, {"w": W, "b": B})
     program, report = same(proto, {"x": _random(2, 5, 24), "r": _random(2, 5, 40)}, atol=1e-5)
     assert ops(program) == ["MatMul"]
@@ -81,27 +81,27 @@ def test_gemm(alpha, beta, transposed):
 
 
 def test_operand_that_widens_the_result_is_no_epilogue():
-    nodes = [node("MatMul", "x w", "m"), node("Add", "m r", "y")]
+    nodes = chain("m = MatMul x w; y = Add m r")
     proto = model(nodes, {"x": [1, 24], "r": [7, 40]}, {"w": W})
     program, _ = same(proto, {"x": _random(1, 24), "r": _random(7, 40)}, atol=1e-5)
     assert ops(program) == ["MatMul", "Formula"]
 
 
 def test_operand_of_another_name_may_widen_the_result():
-    nodes = [node("MatMul", "x w", "m"), node("Add", "m r", "y")]
+    nodes = chain("m = MatMul x w; y = Add m r")
     proto = model(nodes, {"x": ["N", 24], "r": ["M", 40]}, {"w": W})
     program, _ = same(proto, {"x": _random(1, 24), "r": _random(7, 40)}, atol=1e-5)
     assert ops(program) == ["MatMul", "Formula"]
 
 
 def test_product_read_twice_within_the_epilogue():
-    nodes = [node("MatMul", "x w", "m"), node("Sigmoid", "m", "s"), node("Mul", "m s", "p"), node("Mul", "p m", "y")]
+    nodes = chain("m = MatMul x w; s = Sigmoid m; p = Mul m s; y = Mul p m")
     program, _ = same(model(nodes, {"x": [3, 24]}, {"w": W}), {"x": _random(3, 24)}, atol=1e-5)
     assert ops(program) == ["MatMul"]
 
 
 def test_two_products_added_are_one_epilogue():
-    nodes = [node("MatMul", "x w", "m"), node("MatMul", "z w", "n"), node("Add", "m n", "s"), node("Tanh", "s", "y")]
+    nodes = chain("m = MatMul x w; n = MatMul z w; s = Add m n; y = Tanh s")
     program, _ = same(
         model(nodes, {"x": [3, 24], "z": [3, 24]}, {"w": W}), {"x": _random(3, 24), "z": _random(3, 24)}, atol=1e-5
     )
@@ -130,13 +130,13 @@ def test_types_do_not_mix_in_one_formula():
 
 
 def test_mask_arithmetic_fuses_across_bool_and_float():
-    nodes = [node("Less", "x z", "c"), node("Not", "c", "d"), node("Where", "d x z", "y")]
+    nodes = chain("c = Less x z; d = Not c; y = Where d x z")
     program, _ = same(model(nodes, {"x": [4], "z": [4]}), {"x": _random(4), "z": _random(4)})
     assert ops(program) == ["Formula"]
 
 
 def test_report_reads_well():
-    nodes = [node("MatMul", "x w", "m"), node("Relu", "m", "y")]
+    nodes = chain("m = MatMul x w; y = Relu m")
     _, report = compiled(model(nodes, {"x": ["N", 24]}, {"w": W}))
     text = str(report)
     for part in ("nodes        2 (opset 22) -> 1", "MatMul + relu 1", "algorithms   matmul 1"):
