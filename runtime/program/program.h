@@ -74,6 +74,8 @@ DType from_dlpack(opforge_dtype dtype);
 
 // False when a dimension is negative or the tensor is larger than the format allows (no overflow on the way).
 bool good_shape(DType dtype, const Shape& shape, const Layout& layout);
+// kNone for "" and for unknown names.
+Packing packing_of(StringView name);
 // Bytes that the packing's rule gives for a logical shape; -1 = the packing is unknown or the rank does not
 // fit.
 int64_t packed_bytes(StringView packing, DType dtype, const Shape& shape);

@@ -106,23 +106,43 @@ bool good_shape(DType dtype, const Shape& shape, const Layout& layout) {
   return bytes >= 0 && bytes <= static_cast<int64_t>(format::kMaxBytes);
 }
 
+Packing packing_of(StringView name) {
+  constexpr struct {
+    const char* name;
+    Packing packing;
+  } kNames[] = {{"matmul16", Packing::kMatmul16},       {"conv16", Packing::kConv16},
+                {"depthwise16", Packing::kDepthwise16}, {"first16", Packing::kFirst16},
+                {"winograd16", Packing::kWinograd16},   {"deconv16", Packing::kDeconv16}};
+  for (const auto& row : kNames) {
+    if (same_text(name, row.name)) return row.packing;
+  }
+  return Packing::kNone;
+}
+
 int64_t packed_bytes(StringView packing, DType dtype, const Shape& shape) {
+  if (packing.size == 0) return storage_bytes(dtype, shape, Layout());
+  if (!good_shape(dtype, shape, Layout())) return -1;
   const bool conv = shape.rank == 4;
   int64_t n = -1;
-  if (same_text(packing, "")) return storage_bytes(dtype, shape, Layout());
-  if (!good_shape(dtype, shape, Layout())) return -1;
-  if (same_text(packing, "matmul16") && shape.rank == 2) n = times(shape[0], padded8(shape[1]));
-  if (conv && (same_text(packing, "conv16") || same_text(packing, "first16"))) {
-    n = times(times(padded8(shape[0]), shape[1]), times(shape[2], shape[3]));
-  }
-  if (conv && same_text(packing, "depthwise16") && shape[1] == 1) {
-    n = times(padded8(shape[0]), times(shape[2], shape[3]));
-  }
-  if (conv && same_text(packing, "winograd16") && shape[2] == 3 && shape[3] == 3) {
-    n = times(36, times(padded8(shape[0]), shape[1]));
-  }
-  if (conv && same_text(packing, "deconv16")) {
-    n = times(times(shape[0], padded8(shape[1])), times(shape[2], shape[3]));
+  switch (packing_of(packing)) {
+    case Packing::kMatmul16:
+      if (shape.rank == 2) n = times(shape[0], padded8(shape[1]));
+      break;
+    case Packing::kConv16:
+    case Packing::kFirst16:
+      if (conv) n = times(times(padded8(shape[0]), shape[1]), times(shape[2], shape[3]));
+      break;
+    case Packing::kDepthwise16:
+      if (conv && shape[1] == 1) n = times(padded8(shape[0]), times(shape[2], shape[3]));
+      break;
+    case Packing::kWinograd16:
+      if (conv && shape[2] == 3 && shape[3] == 3) n = times(36, times(padded8(shape[0]), shape[1]));
+      break;
+    case Packing::kDeconv16:
+      if (conv) n = times(times(shape[0], padded8(shape[1])), times(shape[2], shape[3]));
+      break;
+    default:
+      break;
   }
   return n < 0 ? -1 : times(n, dtype_bits(dtype)) / 8;
 }

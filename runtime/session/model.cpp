@@ -56,9 +56,8 @@ Status Model::open_file(const char* path, const Options& options, Error* error) 
   path_ = path;
   if (options.copy ? bytes_.read(path, error) : bytes_.map(path, error)) return *error;
   if (load(error) == OPFORGE_STATUS_OK) return OPFORGE_STATUS_OK;
-  char where[Error::kText];
-  std::snprintf(where, sizeof where, "%s%s%s", path, error->where[0] != '\0' ? ", " : "", error->where);
-  std::memcpy(error->where, where, sizeof where);
+  const std::string where = std::string(path) + (error->where[0] != '\0' ? ", " : "") + error->where;
+  error->at("%s", where.c_str());
   return *error;
 }
 
@@ -168,6 +167,7 @@ Tensor Model::constant(uint32_t value) const {
   tensor.dtype = static_cast<DType>(v.dtype);
   tensor.layout = {static_cast<LayoutKind>(v.layout), v.halo[0], v.halo[1], v.halo[2], v.halo[3]};
   static_shape(program_, value, &tensor.shape);
+  tensor.packing = packing_of(program_.text(v.packing));
   tensor.data = const_cast<uint8_t*>(program_.constant(value));
   return tensor;
 }

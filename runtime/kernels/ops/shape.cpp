@@ -1,4 +1,6 @@
 // shape.cpp: Shape, Size: known from shapes alone, so they are computed while planning.
+#include <initializer_list>
+
 #include "kernels/move.h"
 
 namespace opforge {

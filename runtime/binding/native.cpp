@@ -1,0 +1,43 @@
+// native.cpp: the module opforge._lib._native: session, checksum and facts about the runtime.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "binding/session.h"
+
+namespace nb = nanobind;
+using opforge::binding::PySession;
+
+namespace {
+
+// Any contiguous buffer.
+uint32_t crc32c(nb::handle data, uint32_t crc) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  uint32_t result;
+  {
+    nb::gil_scoped_release release;
+    result = opforge_crc32c(crc, view.buf, static_cast<size_t>(view.len));
+  }
+  PyBuffer_Release(&view);
+  return result;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "The compiled part of opforge: sessions over .bin files.";
+  m.def("crc32c", &crc32c, nb::arg("data"), nb::arg("crc") = 0);
+  m.def("version", [] { return nb::str(opforge_runtime_version()); });
+  m.def("isa", [] { return nb::str(opforge_runtime_isa()); });
+  m.def("thread_count", [] { return opforge_thread_count(); });
+  nb::class_<PySession>(m, "Session")
+      .def(nb::init<const std::string&, int, bool, const std::vector<std::string>&,
+                    const std::vector<std::string>&, bool, bool, nb::dict>())
+      .def("run", &PySession::run)
+      .def("values", &PySession::values)
+      .def("metadata", &PySession::metadata)
+      .def("statistics", &PySession::statistics)
+      .def("profile", &PySession::profile)
+      .def("node_times", &PySession::node_times);
+}

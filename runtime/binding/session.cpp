@@ -1,0 +1,259 @@
+// session.cpp: a run from Python costs one pass over the dictionary, one array object per output and the
+// release of the interpreter lock; the C API does the rest.
+#include "binding/session.h"
+
+namespace opforge::binding {
+namespace {
+
+numpy::Api api;
+
+constexpr int kFew = 16;
+
+const char* exception_name(opforge_status status) {
+  switch (status) {
+    case OPFORGE_STATUS_INVALID_ARGUMENT:
+      return "ArgumentError";
+    case OPFORGE_STATUS_TYPE:
+      return "DtypeError";
+    case OPFORGE_STATUS_UNSUPPORTED:
+      return "UnsupportedError";
+    case OPFORGE_STATUS_CORRUPT:
+      return "CorruptFileError";
+    case OPFORGE_STATUS_NOT_FOUND:
+      return "MissingOperatorError";
+    case OPFORGE_STATUS_OUT_OF_MEMORY:
+      return "OpforgeError";
+    default:
+      return "InternalError";
+  }
+}
+
+nb::object text_or_none(const char* text) {
+  if (text[0] == '\0') return nb::none();
+  return nb::steal(PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace"));
+}
+
+[[noreturn]] void raise(opforge_status status, const opforge_error& e) {
+  const nb::object type = nb::module_::import_("opforge.errors").attr(exception_name(status));
+  nb::dict keywords;
+  keywords["where"] = text_or_none(e.where);
+  keywords["expected"] = text_or_none(e.expected);
+  keywords["got"] = text_or_none(e.got);
+  keywords["hint"] = text_or_none(e.hint);
+  const nb::object error = type(text_or_none(e.what), **keywords);
+  PyErr_SetObject(type.ptr(), error.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace
+
+void raise_last_error() {
+  const opforge_error& e = *opforge_last_error();
+  raise(e.status, e);
+}
+
+PySession::PySession(const std::string& path, int threads, bool verify_full,
+                     const std::vector<std::string>& libraries, const std::vector<std::string>& search,
+                     bool allow_native, bool mmap, nb::dict dtypes) {
+  if (!api.load()) throw nb::python_error();
+  std::vector<const char*> library_texts, search_texts;
+  for (const std::string& text : libraries) library_texts.push_back(text.c_str());
+  for (const std::string& text : search) search_texts.push_back(text.c_str());
+  opforge_session_options options = {};
+  options.size = sizeof options;
+  options.threads = threads;
+  options.verify = verify_full ? OPFORGE_VERIFY_FULL : OPFORGE_VERIFY_LAZY;
+  options.no_mmap = mmap ? 0 : 1;
+  options.refuse_native = allow_native ? 0 : 1;
+  options.libraries = library_texts.data();
+  options.n_libraries = static_cast<int32_t>(library_texts.size());
+  options.search = search_texts.data();
+  options.n_search = static_cast<int32_t>(search_texts.size());
+  opforge_status status;
+  {
+    nb::gil_scoped_release release;
+    status = opforge_session_open(path.c_str(), &options, &session_);
+  }
+  if (status != OPFORGE_STATUS_OK) raise_last_error();
+  auto port = [&](const opforge_value_info* info) {
+    PyObject* name = PyUnicode_FromString(info->name);
+    PyUnicode_InternInPlace(&name);
+    const nb::object dtype = nb::borrow(dtypes.attr("get")(info->onnx_dtype, nb::none()));
+    return Port{name, dtype.is_none() ? nullptr : nb::object(dtype).release().ptr(), info->dtype};
+  };
+  for (int32_t k = 0; k < opforge_session_input_count(session_); ++k)
+    inputs_.push_back(port(opforge_session_input(session_, k)));
+  for (int32_t k = 0; k < opforge_session_output_count(session_); ++k)
+    outputs_.push_back(port(opforge_session_output(session_, k)));
+}
+
+PySession::~PySession() {
+  for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
+    for (Port& port : *ports) {
+      Py_XDECREF(port.name);
+      Py_XDECREF(port.dtype);
+    }
+  }
+  opforge_session_close(session_);
+}
+
+struct PySession::Request {
+  PySession* self;
+  PyObject* arrays[kFew] = {};
+  std::vector<PyObject*> many;
+  PyThreadState* thread = nullptr;
+  PyObject** slot(int32_t k) { return many.empty() ? arrays + k : many.data() + k; }
+};
+
+// Called by the runtime while the interpreter lock is released: takes it to make the array.
+void* PySession::allocate(void* user, int32_t index, int32_t, const int64_t* shape, int32_t ndim, size_t) {
+  auto* request = static_cast<Request*>(user);
+  PyEval_RestoreThread(request->thread);
+  const Port& port = request->self->outputs_[static_cast<size_t>(index)];
+  void* data = nullptr;
+  if (port.dtype != nullptr) {
+    Py_ssize_t dims[16] = {};
+    for (int32_t k = 0; k < ndim; ++k) dims[k] = static_cast<Py_ssize_t>(shape[k]);
+    Py_INCREF(port.dtype);
+    PyObject* array =
+        api.new_from_descr(api.array_type, port.dtype, ndim, dims, nullptr, nullptr, 0, nullptr);
+    if (array == nullptr)
+      PyErr_Clear();
+    else
+      data = numpy::array(array)->data;
+    *request->slot(index) = array;
+  }
+  request->thread = PyEval_SaveThread();
+  return data;
+}
+
+// True when the array can be used where it lies: dense, aligned, native byte order, of the declared dtype.
+bool PySession::fill(PyObject* object, const Port& port, opforge_tensor* tensor) {
+  if (!api.is_array(object)) return false;
+  numpy::Array* array = numpy::array(object);
+  constexpr int kWanted = numpy::kContiguous | numpy::kAligned;
+  if ((array->flags & kWanted) != kWanted || array->nd > 16) return false;
+  if (array->descr != port.dtype) {
+    const int same = port.dtype == nullptr ? 0 : PyObject_RichCompareBool(array->descr, port.dtype, Py_EQ);
+    if (same < 0) PyErr_Clear();
+    if (same <= 0) return false;
+  }
+  static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes are handed on where they lie");
+  *tensor = {};
+  tensor->data = array->data;
+  tensor->device = {OPFORGE_DEVICE_CPU, 0};
+  tensor->ndim = array->nd;
+  tensor->dtype = port.dlpack;
+  tensor->shape = reinterpret_cast<int64_t*>(array->dimensions);
+  return true;
+}
+
+nb::object PySession::run(nb::handle inputs) {
+  if (!PyDict_Check(inputs.ptr())) throw nb::type_error("run() takes a dictionary of arrays by input name");
+  opforge_tensor few[kFew];
+  std::vector<opforge_tensor> many;
+  opforge_tensor* tensors = few;
+  if (inputs_.size() + outputs_.size() > kFew) {
+    many.resize(inputs_.size() + outputs_.size());
+    tensors = many.data();
+  }
+  // The quick way: every input is there, and fits as it lies. Otherwise Python code looks closer.
+  if (PyDict_Size(inputs.ptr()) != static_cast<Py_ssize_t>(inputs_.size())) return nb::none();
+  for (size_t k = 0; k < inputs_.size(); ++k) {
+    PyObject* array = PyDict_GetItemWithError(inputs.ptr(), inputs_[k].name);
+    if (array == nullptr || !fill(array, inputs_[k], &tensors[k])) {
+      if (PyErr_Occurred() != nullptr) throw nb::python_error();
+      return nb::none();
+    }
+  }
+  opforge_tensor* results = tensors + inputs_.size();
+  for (size_t k = 0; k < outputs_.size(); ++k) results[k] = {};
+  Request request{this, {}, {}, nullptr};
+  if (outputs_.size() > kFew) request.many.resize(outputs_.size());
+  opforge_run run = {};
+  run.size = sizeof run;
+  run.inputs = tensors;
+  run.n_inputs = static_cast<int32_t>(inputs_.size());
+  run.outputs = results;
+  run.n_outputs = static_cast<int32_t>(outputs_.size());
+  run.allocate = allocate;
+  run.allocate_user = &request;
+  request.thread = PyEval_SaveThread();
+  const opforge_status status = opforge_session_run(session_, &run);
+  PyEval_RestoreThread(request.thread);
+  nb::object result = nb::steal(status == OPFORGE_STATUS_OK ? PyDict_New() : nullptr);
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    PyObject* array = *request.slot(static_cast<int32_t>(k));
+    if (result.is_valid() && array != nullptr) PyDict_SetItem(result.ptr(), outputs_[k].name, array);
+    Py_XDECREF(array);
+  }
+  if (status != OPFORGE_STATUS_OK) raise_last_error();
+  return result;
+}
+
+nb::list PySession::values(bool inputs) const {
+  nb::list list;
+  const int32_t n = inputs ? opforge_session_input_count(session_) : opforge_session_output_count(session_);
+  for (int32_t k = 0; k < n; ++k) {
+    const opforge_value_info* info =
+        inputs ? opforge_session_input(session_, k) : opforge_session_output(session_, k);
+    nb::object dims = nb::none();
+    if (info->ndim >= 0) {
+      nb::list all;
+      for (int32_t d = 0; d < info->ndim; ++d) {
+        if (info->shape[d] >= 0)
+          all.append(info->shape[d]);
+        else if (std::strcmp(info->dimensions[d], "?") == 0)
+          all.append(nb::none());
+        else
+          all.append(nb::str(info->dimensions[d]));
+      }
+      dims = all;
+    }
+    list.append(nb::make_tuple(nb::str(info->name), info->onnx_dtype, dims));
+  }
+  return list;
+}
+
+nb::dict PySession::metadata() const {
+  nb::dict result;
+  for (int32_t k = 0; k < opforge_session_metadata_count(session_); ++k) {
+    const char *key = nullptr, *value = nullptr;
+    if (opforge_session_metadata(session_, k, &key, &value) != OPFORGE_STATUS_OK) raise_last_error();
+    result[nb::str(key)] = nb::str(value);
+  }
+  return result;
+}
+
+nb::dict PySession::statistics() const {
+  opforge_session_statistics s = {};
+  s.size = sizeof s;
+  if (opforge_session_get_statistics(session_, &s) != OPFORGE_STATUS_OK) raise_last_error();
+  nb::dict result;
+  result["nodes"] = s.nodes;
+  result["plans"] = s.plans;
+  result["executed_nodes"] = s.executed_nodes;
+  result["arena_bytes"] = s.arena_bytes;
+  result["live_bytes"] = s.live_bytes;
+  result["dynamic"] = s.dynamic != 0;
+  return result;
+}
+
+void PySession::profile(bool on) { opforge_session_profile(session_, on ? 1 : 0); }
+
+nb::list PySession::node_times() const {
+  nb::list list;
+  opforge_session_statistics s = {};
+  s.size = sizeof s;
+  if (opforge_session_get_statistics(session_, &s) != OPFORGE_STATUS_OK) raise_last_error();
+  for (int64_t k = 0; k < s.nodes; ++k) {
+    opforge_node_time time = {};
+    if (opforge_session_node_time(session_, static_cast<int32_t>(k), &time) != OPFORGE_STATUS_OK)
+      raise_last_error();
+    list.append(nb::make_tuple(nb::str(time.domain), nb::str(time.op), nb::str(time.output), time.runs,
+                               time.nanoseconds));
+  }
+  return list;
+}
+
+}  // namespace opforge::binding

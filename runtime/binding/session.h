@@ -1,0 +1,51 @@
+// session.h: the Python side of a session: NumPy arrays in and out, errors as opforge's exceptions.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <vector>
+
+#include "binding/numpy_array.h"
+#include "opforge/runtime.h"
+
+namespace opforge::binding {
+
+namespace nb = nanobind;
+
+// Throws the exception of opforge.errors that stands for the last error of this thread.
+[[noreturn]] void raise_last_error();
+
+class PySession {
+ public:
+  // dtypes: ONNX number -> numpy.dtype.
+  PySession(const std::string& path, int threads, bool verify_full, const std::vector<std::string>& libraries,
+            const std::vector<std::string>& search, bool allow_native, bool mmap, nb::dict dtypes);
+  ~PySession();
+  PySession(const PySession&) = delete;
+  PySession& operator=(const PySession&) = delete;
+
+  // {name: array} -> {name: array}; arrays must be dense and of the declared dtype.
+  nb::object run(nb::handle inputs);
+  nb::list values(bool inputs) const;  // (name, onnx dtype, dims or None) each
+  nb::dict metadata() const;
+  nb::dict statistics() const;
+  void profile(bool on);
+  nb::list node_times() const;
+
+ private:
+  struct Port {
+    PyObject* name;   // interned
+    PyObject* dtype;  // numpy.dtype
+    opforge_dtype dlpack;
+  };
+  struct Request;
+  bool fill(PyObject* array, const Port& port, opforge_tensor* tensor);
+  static void* allocate(void* user, int32_t index, int32_t onnx_dtype, const int64_t* shape, int32_t ndim,
+                        size_t bytes);
+
+  opforge_session* session_ = nullptr;
+  std::vector<Port> inputs_, outputs_;
+};
+
+}  // namespace opforge::binding

@@ -1,0 +1,208 @@
+// scatter.cpp: ScatterND, ScatterElements (with reductions) and NonZero. Updates run in order on one thread,
+// so that repeated indices give the same result every time.
+#include "kernels/move.h"
+
+namespace opforge {
+namespace {
+
+using namespace kernels;
+
+enum class Reduce { kNone, kAdd, kMul, kMin, kMax, kUnknown };
+
+Reduce reduce_of(const Attributes& attributes) {
+  const StringView name = attributes.get_string("reduction", "none");
+  return equals(name, "none")  ? Reduce::kNone
+         : equals(name, "add") ? Reduce::kAdd
+         : equals(name, "mul") ? Reduce::kMul
+         : equals(name, "min") ? Reduce::kMin
+         : equals(name, "max") ? Reduce::kMax
+                               : Reduce::kUnknown;
+}
+
+bool reducible(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kI32 || dtype == DType::kI64;
+}
+
+template <class T>
+void combine(Reduce reduce, T* to, const T* from, int64_t n) {
+  for (int64_t k = 0; k < n; ++k) {
+    if (reduce == Reduce::kAdd) to[k] = to[k] + from[k];
+    if (reduce == Reduce::kMul) to[k] = to[k] * from[k];
+    if (reduce == Reduce::kMin) to[k] = from[k] < to[k] || from[k] != from[k] ? from[k] : to[k];
+    if (reduce == Reduce::kMax) to[k] = from[k] > to[k] || from[k] != from[k] ? from[k] : to[k];
+  }
+}
+
+void update(Reduce reduce, DType dtype, uint8_t* to, const uint8_t* from, int64_t n) {
+  if (reduce == Reduce::kNone) {
+    std::memcpy(to, from, static_cast<size_t>(n * element_bytes(dtype)));
+    return;
+  }
+  // Integers wrap: added and multiplied as unsigned numbers.
+  switch (dtype) {
+    case DType::kF32:
+      return combine(reduce, reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from), n);
+    case DType::kF64:
+      return combine(reduce, reinterpret_cast<double*>(to), reinterpret_cast<const double*>(from), n);
+    case DType::kI32:
+      if (reduce == Reduce::kAdd || reduce == Reduce::kMul) {
+        return combine(reduce, reinterpret_cast<uint32_t*>(to), reinterpret_cast<const uint32_t*>(from), n);
+      }
+      return combine(reduce, reinterpret_cast<int32_t*>(to), reinterpret_cast<const int32_t*>(from), n);
+    default:
+      if (reduce == Reduce::kAdd || reduce == Reduce::kMul) {
+        return combine(reduce, reinterpret_cast<uint64_t*>(to), reinterpret_cast<const uint64_t*>(from), n);
+      }
+      return combine(reduce, reinterpret_cast<int64_t*>(to), reinterpret_cast<const int64_t*>(from), n);
+  }
+}
+
+Status check_reduction(InferContext& c) {
+  const Reduce reduce = reduce_of(*c.attributes);
+  if (reduce == Reduce::kUnknown) return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "unknown reduction");
+  if (reduce != Reduce::kNone && !reducible(c.inputs[0].dtype)) {
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "no reduction for this dtype");
+  }
+  if (!is_index(c.inputs[1]) || c.inputs[2].dtype != c.inputs[0].dtype) {
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "indices or updates have a wrong dtype");
+  }
+  c.outputs[0].shape = c.inputs[0].shape;
+  c.inplace_input[0] = 0;
+  return OPFORGE_STATUS_OK;
+}
+
+void copy_data(RunContext& c) {
+  const Tensor& data = c.inputs[0];
+  const int64_t bytes = storage_bytes(data.dtype, data.shape, data.layout);
+  if (c.outputs[0].data != data.data && bytes != 0)
+    std::memcpy(c.outputs[0].data, data.data, static_cast<size_t>(bytes));
+}
+
+Status bad_index(RunContext& c, int64_t index, int64_t size) {
+  return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "index %lld is out of range for a dimension of %lld",
+                static_cast<long long>(index), static_cast<long long>(size));
+}
+
+Status nd_infer(InferContext& c) {
+  if (Status status = check_movable(c)) return status;
+  const Shape &data = c.inputs[0].shape, &indices = c.inputs[1].shape, &updates = c.inputs[2].shape;
+  const int64_t depth = indices.rank >= 1 ? indices[-1] : 0;
+  bool good = depth >= 1 && depth <= data.rank && updates.rank == indices.rank - 1 + data.rank - depth;
+  for (int k = 0; good && k < updates.rank; ++k) {
+    good = updates.dims[k] ==
+           (k < indices.rank - 1 ? indices.dims[k] : data.dims[k - (indices.rank - 1) + depth]);
+  }
+  if (!good) return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "indices and updates do not fit the data");
+  return check_reduction(c);
+}
+
+Status nd_run(RunContext& c) {
+  const Tensor &data = c.inputs[0], &indices = c.inputs[1], &updates = c.inputs[2];
+  const Reduce reduce = reduce_of(*c.attributes);
+  const int64_t depth = indices.shape[-1], rows = indices.shape.elements() / depth;
+  int64_t strides[kMaxRank], slice = 1;
+  dense_strides(data.shape, strides);
+  for (int64_t k = depth; k < data.shape.rank; ++k) slice *= data.shape.dims[k];
+  const int64_t element = element_bytes(data.dtype);
+  copy_data(c);
+  for (int64_t r = 0; r < rows && slice != 0; ++r) {
+    int64_t to = 0;
+    for (int64_t d = 0; d < depth; ++d) {
+      const int64_t size = data.shape.dims[d], index = index_at(indices, r * depth + d);
+      if (index < -size || index >= size) return bad_index(c, index, size);
+      to += (index < 0 ? index + size : index) * strides[d];
+    }
+    update(reduce, data.dtype, c.outputs[0].as<uint8_t>() + to * element,
+           updates.as<uint8_t>() + r * slice * element, slice);
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+Status elements_infer(InferContext& c) {
+  if (Status status = check_movable(c)) return status;
+  const Shape &data = c.inputs[0].shape, &indices = c.inputs[1].shape;
+  const int axis = axis_of(c.attributes->get_int("axis", 0), data.rank);
+  bool good = axis >= 0 && indices.rank == data.rank && same_shape(indices, c.inputs[2].shape);
+  for (int k = 0; good && k < data.rank; ++k) good = k == axis || indices.dims[k] <= data.dims[k];
+  if (!good) return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "indices and updates do not fit the data");
+  return check_reduction(c);
+}
+
+Status elements_run(RunContext& c) {
+  const Tensor &data = c.inputs[0], &indices = c.inputs[1], &updates = c.inputs[2];
+  const Reduce reduce = reduce_of(*c.attributes);
+  const int axis = axis_of(c.attributes->get_int("axis", 0), data.shape.rank);
+  int64_t strides[kMaxRank];
+  dense_strides(data.shape, strides);
+  const int64_t element = element_bytes(data.dtype), n = indices.shape.elements(),
+                size = data.shape.dims[axis];
+  copy_data(c);
+  for (int64_t k = 0; k < n; ++k) {
+    int64_t rest = k, to = 0;
+    for (int d = data.shape.rank - 1; d >= 0; --d) {
+      if (d != axis) to += rest % indices.shape.dims[d] * strides[d];
+      rest /= indices.shape.dims[d];
+    }
+    const int64_t index = index_at(indices, k);
+    if (index < -size || index >= size) return bad_index(c, index, size);
+    to += (index < 0 ? index + size : index) * strides[axis];
+    update(reduce, data.dtype, c.outputs[0].as<uint8_t>() + to * element, updates.as<uint8_t>() + k * element,
+           1);
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+// ---- NonZero
+// ------------------------------------------------------------------------------------------------ Whether
+// element k differs from zero: -0.0 does not, NaN does.
+bool non_zero(const Tensor& x, int64_t k, int64_t element) {
+  const uint8_t* at = x.as<uint8_t>() + k * element;
+  const bool real =
+      x.dtype == DType::kF32 || x.dtype == DType::kF64 || x.dtype == DType::kF16 || x.dtype == DType::kBF16;
+  for (int64_t b = 0; b < element; ++b) {
+    const uint8_t mask = real && b == element - 1 ? 0x7F : 0xFF;  // the sign bit
+    if ((at[b] & mask) != 0) return true;
+  }
+  return false;
+}
+
+Status nonzero_infer(InferContext& c) {
+  if (Status status = check_movable(c)) return status;
+  const Tensor& x = c.inputs[0];
+  const int64_t n = x.shape.elements();
+  if (n != 0 && x.data == nullptr) return c.need_data(0);
+  int64_t count = 0;
+  for (int64_t k = 0; k < n; ++k) count += non_zero(x, k, element_bytes(x.dtype));
+  Shape& out = c.outputs[0].shape;
+  out.rank = 2;
+  out.dims[0] = x.shape.rank;
+  out.dims[1] = count;
+  return OPFORGE_STATUS_OK;
+}
+
+Status nonzero_run(RunContext& c) {
+  const Tensor& x = c.inputs[0];
+  const int64_t n = x.shape.elements(), count = c.outputs[0].shape.dims[1];
+  int64_t* out = c.outputs[0].as<int64_t>();
+  for (int64_t k = 0, at = 0; k < n && at < count; ++k) {
+    if (!non_zero(x, k, element_bytes(x.dtype))) continue;
+    int64_t rest = k;
+    for (int d = x.shape.rank - 1; d >= 0; --d) {
+      out[d * count + at] = rest % x.shape.dims[d];
+      rest /= x.shape.dims[d];
+    }
+    ++at;
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+constexpr OpKernel kRows[] = {
+    {"", "ScatterND", 11, kNewest, nullptr, nd_infer, nd_run},
+    {"", "ScatterElements", 11, kNewest, nullptr, elements_infer, elements_run},
+    {"", "NonZero", 9, kNewest, nullptr, nonzero_infer, nonzero_run},
+};
+
+}  // namespace
+}  // namespace opforge
+
+OPFORGE_KERNELS(scatter, opforge::kRows);
