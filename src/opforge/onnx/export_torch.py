@@ -197,11 +197,25 @@ def _export_torchscript(
         dynamic_axes=dynamic_axes,
     )
     model = onnx.load_from_string(buffer.getvalue())
+    names = {name for axes in (dynamic_axes or {}).values() for name in (axes.values() if isinstance(axes, Mapping) else ())}
+    for output in model.graph.output:
+        for dim in output.type.tensor_type.shape.dim:
+            if dim.dim_param and dim.dim_param not in names:
+                dim.ClearField("dim_param")  # a name that the exporter made up; inference fills in what is known
     used = {node.domain for node in model.graph.node} | {""}
     keep = [item for item in model.opset_import if item.domain in used or item.domain not in opsets]
     del model.opset_import[:]
     model.opset_import.extend(keep)
     return model
+
+
+def _set_type(operator: Operator, tensors: Sequence[Any], parameter: Any, output: Any) -> None:  # noqa: ANN401
+    """Tell torch's exporter dtype and rank; our own inference fills in the dimensions afterwards."""
+    kinds = {p.type: tensor.type() for p, tensor in zip(operator.signature.inputs, tensors, strict=False)}
+    ranks = [tensor.type().dim() for tensor in tensors]
+    rank = len(parameter.dims) if not operator.is_formula else None if None in ranks else max(ranks)
+    if parameter.type in kinds and rank is not None:
+        output.setType(kinds[parameter.type].with_sizes([None] * rank))
 
 
 def _register_symbolic(torch: Any, operator: Operator, overload: Any, opset: int) -> None:  # noqa: ANN401
@@ -220,6 +234,9 @@ def _register_symbolic(torch: Any, operator: Operator, overload: Any, opset: int
             if plain is not None:
                 given[attribute.name + suffix[attribute.kind]] = _attribute(plain)
         count = len(operator.signature.outputs)
-        return graph.op(f"{operator.domain}::{operator.name}", *tensors, outputs=count, **given)
+        result = graph.op(f"{operator.domain}::{operator.name}", *tensors, outputs=count, **given)
+        for parameter, output in zip(operator.signature.outputs, result if count > 1 else [result], strict=True):
+            _set_type(operator, tensors, parameter, output)
+        return result
 
     torch.onnx.register_custom_op_symbolic(overload._schema.name, symbolic, min(opset, 20))

@@ -30,6 +30,8 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     bare.CopyFrom(model)
     # A node with a body is a custom node here: its signature says more than its body.
     del bare.functions[:]
+    # What an exporter guessed behind custom nodes (names of its own making) would hide what the rule says.
+    del bare.graph.value_info[:]
     graph_model = ir.from_proto(bare)
     inference.call(graph_model)
     outputs = {item.name: item for item in result.graph.output}

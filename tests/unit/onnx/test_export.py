@@ -73,7 +73,7 @@ def test_sparse_matmul_exports_with_its_body():
 
     matrix = (torch.rand(6, 8) < 0.4) * torch.randn(6, 8)
     csr = matrix.to_sparse_csr()
-    args = (csr.values(), csr.col_indices(), csr.crow_indices(), torch.randn(8, 3))
+    args = (csr.values().clone(), csr.col_indices().clone(), csr.crow_indices().clone(), torch.randn(8, 3))
     names = ["values", "indices", "indptr", "dense"]
     dim = torch.export.Dim
     e, p = dim("e", min=2), dim("p", min=3)
