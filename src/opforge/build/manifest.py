@@ -22,7 +22,7 @@ _DEVICES = {1: "cpu", 2: "cuda", 10: "rocm", 12: "ext"}
 
 
 def manifest(library: LoadedLibrary, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the table as plain data. `sources` maps each author's source to its SHA-256."""
+    """Return the table as plain data. `sources` maps each author's file, ``operator/file``, to its SHA-256."""
     return {
         "manifest": 1,
         "abi": abi.ABI,

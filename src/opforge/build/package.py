@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from opforge.build.ahead import source_hashes
 from opforge.build.builder import build_library
-from opforge.build.cache import file_hash
 from opforge.build.flags import Profile
 from opforge.build.library import load_library
 from opforge.build.manifest import manifest
@@ -22,9 +22,10 @@ __all__ = ["build_operators", "build_package", "default_folder"]
 
 
 def default_folder(package_or_path: str | os.PathLike[str]) -> Path:
-    """Return ``_lib`` beside the module that declares the package's first operator: where loading looks first."""
+    """Return ``_lib`` in the folder that holds all of the package's declarations: where loading looks first."""
     operators = load(os.fspath(package_or_path))
-    return Path(operators[0].declared_at.rpartition(":")[0]).parent / "_lib"
+    folders = {Path(operator.declared_at.rpartition(":")[0]).parent for operator in operators}
+    return Path(os.path.commonpath(folders)) / "_lib"
 
 
 def build_package(
@@ -54,8 +55,7 @@ def build_operators(
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{plan.name}.so"
     _replace(target, lambda path: shutil.copyfile(built, path))
-    sources = {s.name: file_hash(s) for o in plan.kernel_operators for s in o.sources if s.is_file()}
-    text = json.dumps(manifest(load_library(target), sources), indent=2) + "\n"
+    text = json.dumps(manifest(load_library(target), source_hashes(plan)), indent=2) + "\n"
     _replace(folder / f"{plan.name}.manifest.json", lambda path: path.write_text(text, encoding="utf-8"))
     return target
 

@@ -8,6 +8,7 @@ import pytest
 
 import opforge as of
 from opforge.build import build_package, library_for, load_library
+from opforge.build.package import default_folder
 from opforge.errors import ArgumentError, CorruptFileError, MissingOperatorError, UnsupportedError
 from tests.unit.build.conftest import write_scale
 
@@ -31,7 +32,7 @@ def test_library_and_manifest(package, tmp_path):
     assert row["flags"] == ["pure", "deterministic"]
     assert row["kernels"] == [{"device": "cpu", "dtypes": ["f32"], "strided": False, "inplace": []}]
     assert row["schema_hash"] == library.operators["test.build::Ahead:1"].schema_hash
-    assert list(written["sources"]) == ["cpu.cc"]
+    assert list(written["sources"]) == ["test.build::Ahead:1/cpu.cc", "test.build::Ahead:1/factor.h"]
 
 
 def test_found_without_compiler_through_the_library_path(tmp_path, monkeypatch):
@@ -59,6 +60,15 @@ def test_edited_source_makes_the_library_unfit(tmp_path):
     source = folder / "cpu.cc"
     source.write_text(source.read_text() + "// changed\n")
     assert library_for([of.load(folder)[0]]).path != path
+
+
+def test_edited_header_makes_the_library_unfit(tmp_path):
+    folder = write_scale(tmp_path / "package", "AheadHeader")
+    path = build_package(folder, folder / "_lib")
+    (folder / "factor.h").write_text("constexpr float kFactor = 7.0f;\n")
+    operator = of.load(folder)[0]
+    assert library_for([operator]).path != path
+    assert operator(np.ones(1, np.float32)).tolist() == [14.0]
 
 
 def test_failed_build_leaves_nothing(tmp_path):
@@ -104,3 +114,14 @@ def test_kernel_for_lists_what_exists(tmp_path):
         row.kernel_for(((2, 64),))
     with pytest.raises(MissingOperatorError, match="operator a::B:1 is not in the library"):
         load_library(path).operator("a::B:1")
+
+
+def test_one_library_for_a_folder_of_operators(tmp_path, monkeypatch):
+    folder = tmp_path / "several"
+    for name in ("AheadOne", "AheadTwo"):
+        write_scale(folder / name.lower(), name)
+    path = build_package(folder, default_folder(folder))
+    assert path == folder / "_lib" / "test_build.so"
+    monkeypatch.setenv("OPFORGE_JIT", "off")
+    for operator in of.load(folder):
+        assert library_for([operator]).path == path
