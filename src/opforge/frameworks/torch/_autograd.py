@@ -8,8 +8,7 @@ serves eager, compiled and functorch calls.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +16,18 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 
-from opforge.errors import InternalError, UnsupportedError
-from opforge.schema import ForwardAttribute, GradientProgram, Operand, Required
+from opforge.errors import UnsupportedError
+from opforge.frameworks.torch._gradients import Plans, Values, check_shapes, run
+from opforge.schema import Required
 
 if TYPE_CHECKING:
     from opforge.frameworks.torch._entries import Entry
 
-__all__ = ["no_forward_mode", "not_differentiable", "register"]
+__all__ = ["register"]
+
+_after: Any = torch._C._after_autograd_keyset
+_below: Any = torch._C._AutoDispatchBelowAutograd
+_active = torch._C._are_functorch_transforms_active
 
 
 def register(entry: Entry, library: torch.library.Library) -> None:
@@ -31,8 +35,64 @@ def register(entry: Entry, library: torch.library.Library) -> None:
     library.impl(entry.name, _make_kernel(entry), "Autograd", with_keyset=True)
 
 
-def not_differentiable(where: str) -> UnsupportedError:
-    """Make the error of a backward pass through an operator without a gradient."""
+def _make_kernel(entry: Entry) -> Callable[..., Any]:
+    redispatch = entry.overload._handle.redispatch_boxed
+    any_requires_grad = torch._C._any_requires_grad
+    recording = torch.is_grad_enabled
+    defaults = {a.name: a.default for a in entry.signature.attributes if not isinstance(a.default, Required)}
+    function = _plain_function(entry) if entry.plain else _general_function(entry)
+    # Function.apply would enter functorch from the top; this is the function's own, one level down.
+    apply = super(torch.autograd.Function, function).apply
+    plain = entry.plain
+
+    def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(entry, arguments)
+        keyset = keyset & _after
+        if not (recording() and any_requires_grad(*arguments)):
+            with _below():
+                return redispatch(keyset, *arguments, **attributes)
+        if defaults:
+            attributes = {**defaults, **attributes}
+        if plain and not _active():
+            return apply(keyset, attributes, *arguments)
+        if plain:
+            return _apply(apply, keyset, attributes, *arguments)
+        call = _Call(entry, keyset, attributes, arguments)
+        return call.regroup(_apply(apply, call, None, *call.flat))
+
+    return kernel
+
+
+def _apply(apply: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+    if _active():
+        with enable_single_level_autograd_function():
+            return apply(*arguments)
+    return apply(*arguments)
+
+
+def _redispatch(redispatch: Callable[..., Any], keyset: Any, arguments: Iterable[Any], attributes: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Call the operator below autograd, inside an autograd function."""
+    if _active():
+        # The function has switched recording off, which would reach the levels of functorch below this one.
+        with _below(), torch.enable_grad():
+            return redispatch(keyset, *arguments, **attributes)
+    with _below():
+        return redispatch(keyset, *arguments, **attributes)
+
+
+def _refuse_tangents(entry: Entry, arguments: Sequence[Any]) -> None:
+    for argument in arguments:
+        for tensor in argument if isinstance(argument, list | tuple) else (argument,):
+            if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+                raise UnsupportedError(
+                    "forward-mode differentiation (jvp) is not implemented",
+                    where=entry.where,
+                    hint="use reverse mode: torch.func.grad, vjp, jacrev",
+                )
+
+
+def _not_differentiable(where: str) -> UnsupportedError:
     return UnsupportedError(
         "the operator is not differentiable",
         where=where,
@@ -42,150 +102,88 @@ def not_differentiable(where: str) -> UnsupportedError:
     )
 
 
-def no_forward_mode(where: str) -> UnsupportedError:
-    """Make the error of forward-mode differentiation."""
-    return UnsupportedError(
-        "forward-mode differentiation (jvp) is not implemented",
-        where=where,
-        hint="use reverse mode: torch.func.grad, vjp, jacrev",
-    )
-
-
-@dataclass
-class _State:
-    """What a node keeps besides saved tensors."""
-
-    keyset: Any
-    attributes: dict[str, Any]
-    counts: tuple[int, ...]  # tensors per input parameter, absent ones not counted
-    read: tuple[tuple[str, int], ...] = ()  # what each saved tensor is: ("i" | "o", parameter), variadics in a row
-    shapes: tuple[Any, ...] = ()  # of the inputs, flat
-    outputs: tuple[Any, ...] = ()  # (shape, dtype, device) of the outputs, flat; None = absent
-    output_counts: tuple[int, ...] = ()
-
-
-def _make_kernel(entry: Entry) -> Callable[..., Any]:
-    overload, plain = entry.overload, entry.plain
-    below: Any = torch._C._AutoDispatchBelowAutograd
-    after = torch._C._after_autograd_keyset
-    any_requires_grad = torch._C._any_requires_grad
-    n_inputs = len(entry.signature.inputs)
-    defaults = {a.name: a.default for a in entry.signature.attributes if not isinstance(a.default, Required)}
-    function = _make_function(entry)
-    # Function.apply would enter functorch from the top; this is the function's own, one level down.
-    apply = super(torch.autograd.Function, function).apply
-    active = torch._C._are_functorch_transforms_active
-
-    def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        if forward_ad._current_level >= 0:
-            _refuse_tangents(entry, arguments)
-        if not (torch.is_grad_enabled() and any_requires_grad(*arguments)):
-            with below():
-                return overload.redispatch(keyset & after, *arguments, **attributes)
-        if defaults:
-            attributes = {**defaults, **attributes}
-        if plain:
-            state = _State(keyset, attributes, (1,) * n_inputs)
-            flat: Sequence[Any] = arguments
-        else:
-            padded = [*arguments, *(None for _ in range(n_inputs - len(arguments)))]
-            groups = [list(a) if isinstance(a, list | tuple) else [] if a is None else [a] for a in padded]
-            state = _State(keyset, attributes, tuple(len(group) for group in groups))
-            flat = [tensor for group in groups for tensor in group]
-        if active():
-            with enable_single_level_autograd_function():
-                results = apply(state, *flat)
-        else:
-            results = apply(state, *flat)
-        return results if plain else _regroup(entry, state.output_counts, results)
-
-    return kernel
-
-
-def _refuse_tangents(entry: Entry, arguments: Sequence[Any]) -> None:
-    for argument in arguments:
-        for tensor in argument if isinstance(argument, list | tuple) else (argument,):
-            if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
-                raise no_forward_mode(entry.where)
-
-
-def _regroup(entry: Entry, counts: Sequence[int], results: Any) -> Any:  # noqa: ANN401
-    """Bring flat outputs back into one value per output parameter."""
-    flat = iter(results if isinstance(results, tuple) else (results,))
-    outputs: list[Any] = []
-    for parameter, count in zip(entry.signature.outputs, counts, strict=True):
-        taken = [next(flat) for _ in range(count)]
-        outputs.append(taken if parameter.variadic else taken[0] if taken else None)
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
-def _flatten(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    groups = [list(v) if isinstance(v, list | tuple) else [] if v is None else [v] for v in values]
-    return [tensor for group in groups for tensor in group], tuple(len(group) for group in groups)
-
-
-def _make_function(entry: Entry) -> type[torch.autograd.Function]:
-    overload, plain = entry.overload, entry.plain
-    single = len(entry.signature.outputs) == 1
-    n_outputs = len(entry.signature.outputs)
-    after = torch._C._after_autograd_keyset
-    below: Any = torch._C._AutoDispatchBelowAutograd
-    active = torch._C._are_functorch_transforms_active
-    pruned: dict[tuple[bool, ...], GradientProgram] = {}
-
-    def program_for(wanted: tuple[bool, ...]) -> GradientProgram:
-        assert entry.gradient is not None
-        if wanted not in pruned:
-            pruned[wanted] = entry.gradient.prune(wanted)
-        return pruned[wanted]
-
-    def forward(ctx: Any, state: _State, *flat: Any) -> Any:  # noqa: ANN401
-        arguments = flat if plain else _arguments(entry, state.counts, flat)
-        # The function has switched recording off, which would reach the levels of functorch below this one.
-        with below(), torch.enable_grad() if active() else contextlib.nullcontext():
-            outputs = overload.redispatch(state.keyset & after, *arguments, **state.attributes)
-        values = (outputs,) if single else outputs
-        if plain:
-            results: Sequence[Any] = values
-            state.output_counts = (1,) * n_outputs
-        else:
-            results, state.output_counts = _flatten(values)
-        state.keyset = None
-        ctx.state = state
-        ctx.set_materialize_grads(False)
-        if entry.gradient is not None:
-            program = program_for(_per_parameter(state.counts, ctx.needs_input_grad[1:]))
-            _save(ctx, state, program, flat, results)
-        return outputs if plain and single else tuple(results)
-
-    def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ANN401
-        state: _State = ctx.state
-        if entry.gradient is None:
-            raise not_differentiable(entry.where)
-        needs = ctx.needs_input_grad[1:]
-        if all(grad is None for grad in grads):
-            return (None,) * (1 + len(needs))
-        program = program_for(_per_parameter(state.counts, needs))
-        return (None, *_execute(entry, program, state, ctx.saved_tensors, grads, needs))
-
+def _class(entry: Entry, forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
     name = f"{entry.where.rpartition(':')[2]}Backward"
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__module__": __name__}
     return type(name, (torch.autograd.Function,), body)
 
 
-def _arguments(entry: Entry, counts: Sequence[int], flat: Sequence[Any]) -> list[Any]:
-    """Bring flat tensors back into one value per input parameter."""
+def _plain_function(entry: Entry) -> type[torch.autograd.Function]:
+    """One tensor per input and output parameter: the common case, kept short."""
+    redispatch = entry.overload._handle.redispatch_boxed
+    plans = Plans(entry.gradient) if entry.gradient is not None else None
+    single = len(entry.signature.outputs) == 1
+
+    def forward(ctx: Any, keyset: Any, attributes: dict[str, Any], *tensors: Any) -> Any:  # noqa: ANN401
+        if _active():
+            outputs = _redispatch(redispatch, keyset, tensors, attributes)
+        else:
+            with _below():
+                outputs = redispatch(keyset, *tensors, **attributes)
+        if plans is not None:
+            plan = plans.made.get(ctx.needs_input_grad) or plans(ctx.needs_input_grad, 2)
+            if plan.outputs:
+                made = (outputs,) if single else outputs
+                ctx.save_for_backward(*[tensors[k] for k in plan.inputs], *[made[k] for k in plan.outputs])
+            else:
+                ctx.save_for_backward(*[tensors[k] for k in plan.inputs])
+            ctx.kept = plan, attributes, [tensor.shape for tensor in tensors]
+        return outputs
+
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401
+        if plans is None:
+            raise _not_differentiable(entry.where)
+        recorded, attributes, shapes = ctx.kept
+        plan = plans(ctx.needs_input_grad, 2)
+        saved = ctx.saved_tensors
+        n = len(recorded.inputs)
+        values: Values = {("g", k): gradient for k, gradient in enumerate(gradients)}
+        values.update(zip([("i", k) for k in recorded.inputs], saved, strict=False))
+        if recorded.outputs:
+            values.update(zip([("o", k) for k in recorded.outputs], saved[n:], strict=True))
+        results = run(plan, values, attributes)
+        check_shapes(entry, results, shapes)
+        return None, None, *results
+
+    return _class(entry, forward, backward)
+
+
+@dataclass
+class _Call:
+    """One call with optional or variadic parameters: its tensors flat, and how many belong to each parameter."""
+
+    entry: Entry
+    keyset: Any
+    attributes: dict[str, Any]
+    arguments: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        self.flat, self.counts = _flatten([*self.arguments, *[None] * (len(self.entry.signature.inputs) - len(self.arguments))])
+        self.output_counts: list[int] = []
+
+    def regroup(self, results: Any) -> Any:  # noqa: ANN401
+        """Bring flat outputs back into one value per output parameter."""
+        flat = results if isinstance(results, tuple) else (results,)
+        outputs = _group(self.entry.signature.outputs, self.output_counts, flat)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _flatten(values: Iterable[Any]) -> tuple[list[Any], list[int]]:
+    groups = [list(v) if isinstance(v, list | tuple) else [] if v is None else [v] for v in values]
+    return [tensor for group in groups for tensor in group], [len(group) for group in groups]
+
+
+def _group(parameters: Sequence[Any], counts: Sequence[int], flat: Sequence[Any]) -> list[Any]:
+    """Undo `_flatten`."""
     values = iter(flat)
-    arguments: list[Any] = []
-    for parameter, count in zip(entry.signature.inputs, counts, strict=True):
+    grouped: list[Any] = []
+    for parameter, count in zip(parameters, counts, strict=True):
         taken = [next(values) for _ in range(count)]
-        arguments.append(taken if parameter.variadic else taken[0] if taken else None)
-    return arguments
+        grouped.append(taken if parameter.variadic else taken[0] if taken else None)
+    return grouped
 
 
 def _per_parameter(counts: Sequence[int], needs: Sequence[bool]) -> tuple[bool, ...]:
-    if len(counts) == len(needs) and all(count == 1 for count in counts):
-        return tuple(needs)
     wanted: list[bool] = []
     start = 0
     for count in counts:
@@ -194,74 +192,46 @@ def _per_parameter(counts: Sequence[int], needs: Sequence[bool]) -> tuple[bool, 
     return tuple(wanted)
 
 
-def _save(ctx: Any, state: _State, program: GradientProgram, flat: Sequence[Any], results: Sequence[Any]) -> None:  # noqa: ANN401
-    """Save exactly the tensors that the pruned program reads."""
-    kept: list[Any] = []
-    read: list[tuple[str, int]] = []
-    for kind, counts, values in (("i", state.counts, flat), ("o", state.output_counts, results)):
-        wanted = program.reads(kind)
-        start = 0
-        for parameter, count in enumerate(counts):
-            if parameter in wanted:
-                kept.extend(values[start : start + count])
-                read.extend([(kind, parameter)] * count)
-            start += count
-    ctx.save_for_backward(*kept)
-    state.read = tuple(read)
-    state.shapes = tuple(tensor.shape for tensor in flat)
-    state.outputs = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in results)
+def _general_function(entry: Entry) -> type[torch.autograd.Function]:
+    """Optional and variadic parameters: tensors travel flat."""
+    redispatch = entry.overload._handle.redispatch_boxed
+    plans = Plans(entry.gradient) if entry.gradient is not None else None
+    inputs, outputs = entry.signature.inputs, entry.signature.outputs
 
-
-def _execute(
-    entry: Entry, program: GradientProgram, state: _State, saved: Sequence[Any], grads: Sequence[Any], needs: Sequence[bool]
-) -> list[Any]:
-    """Run the program; give one gradient per flat input."""
-    from opforge.frameworks.torch._entries import entry_of
-
-    values: dict[tuple[str, int], list[Any]] = {}
-    for key, tensor in zip(state.read, saved, strict=True):
-        values.setdefault(key, []).append(tensor)
-
-    start = 0
-    for parameter, count in enumerate(state.output_counts):
-        values["g", parameter] = [
-            torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
-            for grad, (shape, dtype, device) in zip(grads[start : start + count], state.outputs[start : start + count], strict=True)
-        ] if parameter in program.reads("g") else []  # fmt: skip
-        start += count
-
-    def value_of(operand: Operand, variadic: bool) -> Any:  # noqa: ANN401
-        found = values.get((operand.kind, operand.index), [])
-        return found if variadic else found[0] if found else None
-
-    for step in program.steps:
-        target = entry_of(step.key)
-        operands = [
-            value_of(operand, parameter.variadic)
-            for operand, parameter in zip(step.operands, target.signature.inputs, strict=True)
-        ]
-        attributes = {
-            name: state.attributes[value.name] if isinstance(value, ForwardAttribute) else value
-            for name, value in step.attributes
-        }
-        outputs = target.overload(*operands, **attributes)
-        single = len(target.signature.outputs) == 1
-        for index, output in zip(step.results, (outputs,) if single else outputs, strict=True):
-            values["v", index] = list(output) if isinstance(output, list | tuple) else [] if output is None else [output]
-
-    gradients: list[Any] = []
-    for parameter, count in enumerate(state.counts):
-        found = values.get((program.results[parameter].kind, program.results[parameter].index), [])
-        gradients.extend(found if len(found) == count else [None] * count)
-    for index, gradient in enumerate(gradients):
-        if not needs[index]:
-            gradients[index] = None
-        elif gradient is not None and tuple(gradient.shape) != tuple(state.shapes[index]):
-            raise InternalError(
-                "the gradient program gives a wrong shape",
-                where=f"{entry.where}, gradient of input tensor {index}",
-                expected=list(state.shapes[index]),
-                got=list(gradient.shape),
-                hint="correct gradient= of the operator",
+    def forward(ctx: Any, call: _Call, _: None, *flat: Any) -> Any:  # noqa: ANN401
+        made = _redispatch(redispatch, call.keyset, _group(inputs, call.counts, flat), call.attributes)
+        results, call.output_counts = _flatten((made,) if len(outputs) == 1 else made)
+        call.flat, call.arguments, call.keyset = [], (), None  # what must live is saved
+        ctx.call = call
+        if plans is not None:
+            plan = plans(_per_parameter(call.counts, ctx.needs_input_grad[2:]))
+            kept, ctx.saved_counts = _flatten(
+                [
+                    *(value for k, value in enumerate(_group(inputs, call.counts, flat)) if k in plan.inputs),
+                    *(value for k, value in enumerate(_group(outputs, call.output_counts, results)) if k in plan.outputs),
+                ]
             )
-    return gradients
+            ctx.save_for_backward(*kept)
+            ctx.recorded = plan
+            ctx.shapes = [tensor.shape for tensor in flat]
+        return tuple(results)
+
+    def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401
+        if plans is None:
+            raise _not_differentiable(entry.where)
+        call, recorded = ctx.call, ctx.recorded
+        needs = ctx.needs_input_grad[2:]
+        plan = plans(_per_parameter(call.counts, needs))
+        places = [*(("i", k) for k in recorded.inputs), *(("o", k) for k in recorded.outputs)]
+        parameters = [*(inputs[k] for k in recorded.inputs), *(outputs[k] for k in recorded.outputs)]
+        values: Values = dict(zip(places, _group(parameters, ctx.saved_counts, ctx.saved_tensors), strict=True))
+        values.update((("g", k), g) for k, g in enumerate(_group(outputs, call.output_counts, gradients)))
+        results: list[Any] = []
+        for found, count in zip(run(plan, values, call.attributes), call.counts, strict=True):
+            group = list(found) if isinstance(found, list | tuple) else [found]
+            results += group if len(group) == count else [None] * count
+        results = [result if need else None for result, need in zip(results, needs, strict=True)]
+        check_shapes(entry, results, ctx.shapes)
+        return None, None, *results
+
+    return _class(entry, forward, backward)
