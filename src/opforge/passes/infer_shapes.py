@@ -140,8 +140,7 @@ def _publish(value: ir.Value) -> None:
     dims = value.meta.get("dims")
     if dims is not None:
         plain = [d.constant if d.constant is not None else None if d.is_anonymous else str(d) for d in dims]
-        if value.shape is None or not value.shape.frozen:
-            value.shape = ir.Shape(plain)
+        value.shape = ir.Shape(plain)  # a new one: a shape that was read from a file is frozen
 
 
 def _subgraphs(node: ir.Node) -> list[ir.Graph]:
