@@ -42,7 +42,7 @@ static inline void log_softmax_row(const float* x, float* y, int64_t n) {
   const float top = greatest(x, n);
   const V t = splat<kWidth>(top);
   const float total = fold(
-      x, n, -__builtin_inff(), [t](V a) { return vm::raw::exp(V(a - t)); }, [](V a, V b) { return V(a + b); },
+      x, n, 0.0f, [t](V a) { return vm::raw::exp(V(a - t)); }, [](V a, V b) { return V(a + b); },
       [](float a, float b) { return a + b; });
   const float shift = top + vm::raw::log(splat<4>(total))[0];
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] - shift;
