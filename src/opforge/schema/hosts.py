@@ -8,14 +8,14 @@ A host module offers
     call(operator, tensors, attributes)   tensors: one entry per parameter of the signature, in order; an absent
                                           optional is None, the variadic input a tuple. attributes: as the
                                           caller gave them (the host coerces them by ``operator.signature``).
-    specialize(operator) -> function      optional: returns what is called instead, with the caller's own
-                                          ``*tensors, **attributes``; used for calls without keyword tensors,
-                                          so that a host can make the hot path as short as it likes.
+    specialize(operator) -> function      optional: returns what is called instead, with ``*tensors, **attributes``
+                                          by position (variadic tensors at the end), so that a host can make the
+                                          hot path as short as it likes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ from opforge.errors import Candidate, CandidateError
 if TYPE_CHECKING:
     from opforge.schema.operator import Operator
 
-__all__ = ["HOSTS", "NUMPY_HOST", "host_of", "host_of_type", "route"]
+__all__ = ["HOSTS", "NUMPY_HOST", "call_numpy", "host_of_type", "prepare", "specialized"]
 
 NUMPY_HOST: Final = "opforge.frameworks.numpy_host"
 
@@ -52,42 +52,45 @@ def host_of_type(kind: type) -> str | None:
     return None
 
 
-def host_of(tensors: Iterable[object]) -> str | None:
-    """Find the host module for a call's tensors.
+def prepare(operator: Operator, kind: type) -> bool:
+    """Make sure that ``operator.routes`` has the function for tensors of this type; False = of no framework.
 
-    The first tensor of a framework decides; NumPy arrays and Python numbers go along with it, and to the NumPy
-    host where there is none.
+    NumPy arrays, numbers and absent inputs are of no framework, so that they go along with another's tensor.
     """
-    found: str | None = None
-    for value in _flatten(tensors):
-        host = host_of_type(type(value))
-        if host is not None and host != NUMPY_HOST:
-            return host
-        found = found or host
-    return found
+    return kind in operator.routes or _load_host(operator, kind)
 
 
-def route(operator: Operator, tensors: Iterable[object]) -> tuple[str, ModuleType]:
-    """Import the host for a call's tensors and give its name and module.
+# PyTorch's tracer calls a function marked so and takes its result as a constant, so that an operator whose first call
+# is a traced one can import its host (torch.compiler.assume_constant_result sets the same mark).
+prepare.__dict__["_dynamo_marked_constant"] = True
+
+
+def _load_host(operator: Operator, kind: type) -> bool:
+    host = host_of_type(kind)
+    if host is None or host == NUMPY_HOST:
+        return False
+    operator.set_route(kind, specialized(import_module(host), operator))
+    return True
+
+
+def call_numpy(operator: Operator, tensors: tuple[Any, ...], attributes: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Compute on NumPy arrays and numbers.
 
     Raises:
-        CandidateError: no host takes these values; lists those there are.
+        CandidateError: there are values that no host takes; lists the hosts.
     """
-    values = list(_flatten(tensors))
-    host = host_of(values) or (NUMPY_HOST if not values else None)
-    if host is None:
-        kinds = ", ".join(dict.fromkeys(f"{type(v).__module__}.{type(v).__qualname__}" for v in values))
+    arranged = operator.arrange(tensors, {})
+    kinds = dict.fromkeys(type(value) for value in _flatten(arranged) if host_of_type(type(value)) is None)
+    if kinds:
+        names = ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+        packages = [name for name in HOSTS if name not in ("builtins", "opforge")]
         raise CandidateError(
-            f"no framework here takes arguments of type {kinds}",
-            [
-                Candidate(name, f"takes values of package {name}")
-                for name in HOSTS
-                if name not in ("builtins", "opforge")
-            ],
+            f"no framework here takes arguments of type {names}",
+            [Candidate(name, f"takes values of package {name}") for name in packages],
             where=operator.qualified_name,
             hint="pass torch, TensorFlow or JAX tensors, NumPy arrays or numbers",
         )
-    return host, import_module(host)
+    return import_module(NUMPY_HOST).call(operator, arranged, attributes)
 
 
 def specialized(module: ModuleType, operator: Operator) -> Callable[..., Any]:
@@ -103,11 +106,9 @@ def specialized(module: ModuleType, operator: Operator) -> Callable[..., Any]:
 
 
 def _flatten(tensors: Iterable[object]) -> Iterable[object]:
-    """Give tensors and the items of sequences of tensors; a sequence without any stands for itself."""
+    """Give the values that stand for a tensor each, without absent ones."""
     for value in tensors:
-        if value is None:
-            continue
-        if isinstance(value, list | tuple) and value and not isinstance(value[0], int | float | list | tuple):
+        if isinstance(value, tuple):
             yield from _flatten(value)
-        elif not isinstance(value, Mapping):
+        elif value is not None:
             yield value

@@ -62,6 +62,7 @@ class Operator:
         reference_function: takes float64 (or integer, bool) arrays and attributes, gives arrays.
         module: Python module that declared it.
         declared_at: ``file:line`` of the declaration.
+        routes: for hosts: what calls whose first framework tensor has a type go to; see ``set_route``.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class Operator:
         self._gradient = gradient
         self._derived = derived
         self._input_names = frozenset(p.name for p in self.signature.inputs)
-        self._routes: dict[type, Callable[..., Any]] = {}
+        self.routes: dict[type, Callable[..., Any]] = {}
         for parameter in self._input_names | {a.name for a in self.signature.attributes}:
             if keyword.iskeyword(parameter):
                 raise SchemaError("a parameter is named like a Python keyword", where=where, got=parameter)
@@ -256,27 +257,27 @@ class Operator:
         Returns:
             One tensor, or a tuple where the signature has several outputs.
         """
-        if tensors:
-            function = self._routes.get(type(tensors[0]))
-            if function is not None and (not attributes or self._input_names.isdisjoint(attributes)):
-                return function(*tensors, **attributes)
-        return self._call_slowly(tensors, attributes)
+        if attributes and not self._input_names.isdisjoint(attributes):
+            tensors, attributes = self._by_position(tensors, attributes)
+        # PyTorch's tracer follows these lines, so they stay plain and read routes only after it is filled.
+        for tensor in tensors:
+            kind = type(tensor)
+            if hosts.prepare(self, kind):
+                return self.routes[kind](*tensors, **attributes)
+        return hosts.call_numpy(self, tensors, attributes)
 
-    def _call_slowly(self, tensors: tuple[Any, ...], attributes: dict[str, Any]) -> Any:  # noqa: ANN401
-        named = {name: attributes.pop(name) for name in list(attributes) if name in self._input_names}
-        arranged = self.arrange(tensors, named)
-        host, module = hosts.route(self, arranged)
-        function = hosts.specialized(module, self)
-        # A number or a NumPy array may go along with a framework's tensor, so only the latter's type decides alone.
-        if tensors and host != hosts.NUMPY_HOST and hosts.host_of_type(type(tensors[0])) == host:
-            self._routes[type(tensors[0])] = function
-        if named:
-            return module.call(self, arranged, attributes)
-        return function(*tensors, **attributes)
+    def _by_position(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Bring inputs that were given by name to their positions."""
+        inputs = {name: value for name, value in named.items() if name in self._input_names}
+        attributes = {name: value for name, value in named.items() if name not in self._input_names}
+        arranged = self.arrange(tensors, inputs)
+        if self.signature.variadic:
+            return (*arranged[:-1], *arranged[-1]), attributes
+        return tuple(arranged), attributes
 
     def set_route(self, kind: type, function: Callable[..., Any]) -> None:
         """Let calls whose first tensor has this type go to ``function(*tensors, **attributes)``; for hosts."""
-        self._routes[kind] = function
+        self.routes[kind] = function
 
     def arrange(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """Bring positional and keyword tensors into one list with an entry per parameter.
