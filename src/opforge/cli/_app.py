@@ -5,28 +5,46 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import traceback
+import warnings
 from importlib import import_module
 from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
 import opforge
+from opforge.cli._output import print_json
 from opforge.errors import CheckFailure, InternalError, OpforgeError
 
 __all__ = ["main"]
 
 _COMMANDS = Path(__file__).parent / "commands"
+# The order in which a newcomer meets them; commands that are not named here follow by name.
+_ORDER = ("new", "check", "build", "export", "simplify", "compile", "run", "compare", "inspect", "doctor")
+_EPILOG = """\b
+A first operator, from nothing to a running .bin:
+  opforge new MyGate                                  a folder with a formula to edit
+  opforge check my_gate                               values, gradients, boundary inputs
+  opforge export my_gate:MyGate -o gate.onnx
+  opforge compile gate.onnx -o gate.bin --package my_gate
+  opforge run gate.bin --random
+  opforge compare gate.onnx --package my_gate         against ONNX Runtime
+
+\b
+Exit codes: 0 good, 1 a check or comparison failed, 2 wrong use or bad input.
+"""
 
 
 class _Commands(click.Group):
-    """Loads ``opforge.cli.commands.NAME`` when NAME is used, so that ``opforge --help`` stays quick."""
+    """Loads ``opforge.cli.commands.NAME`` when NAME is used, so that ``opforge --version`` stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the files in ``commands``."""
-        return sorted(p.stem for p in _COMMANDS.glob("*.py") if not p.stem.startswith("_"))
+        """Return the names of the files in ``commands``, the usual path first."""
+        names = sorted(p.stem for p in _COMMANDS.glob("*.py") if not p.stem.startswith("_"))
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command's module."""
@@ -35,19 +53,51 @@ class _Commands(click.Group):
         command: click.Command = import_module(f"opforge.cli.commands.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is answered with the nearest."""
+        if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
+            from opforge.schema.registry import nearest
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+            near = nearest(args[0], self.list_commands(ctx))
+            hint = f"did you mean {near}?" if near else f"commands: {', '.join(self.list_commands(ctx))}"
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=_EPILOG,
+    invoke_without_command=True,
+)
 @click.version_option(opforge.__version__, prog_name="opforge")
-def _group() -> None:
+@click.pass_context
+def _group(context: click.Context) -> None:
     """Declare an operator once; train, export, compile and run it; know that every step computes the same."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return _run(words, as_json)
+        except BrokenPipeError:
+            # The reader (head, less) has enough; nothing more can be said, also not when Python closes the stream.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+
+def _run(words: list[str], as_json: bool) -> int:
     try:
         result = _group.main(args=words, prog_name="opforge", standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -55,28 +105,51 @@ def main(arguments: list[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return 130
     except click.ClickException as problem:
-        _report(problem.format_message(), "UsageError", as_json)
-        if not as_json and isinstance(problem, click.UsageError) and problem.ctx is not None:
-            click.echo(f"see: {problem.ctx.command_path} --help", err=True)
-        return 2
+        context = problem.ctx if isinstance(problem, click.UsageError) else None
+        hint = f"\n  to do: see {context.command_path} --help" if context is not None else ""
+        return _report(problem.format_message().rstrip(".") + hint, "UsageError", as_json, 2)
     except CheckFailure as failure:
-        _report(str(failure), type(failure).__name__, as_json)
-        return 1
+        return _report(str(failure), type(failure).__name__, as_json, 1)
     except InternalError as fault:
         traceback.print_exc()
-        _report(str(fault), type(fault).__name__, as_json)
-        return 70
+        return _report(str(fault), type(fault).__name__, as_json, 70)
     except OpforgeError as problem:
-        _report(str(problem), type(problem).__name__, as_json)
-        return 2
+        return _report(str(problem), type(problem).__name__, as_json, 2)
+    except BrokenPipeError:
+        raise
     except OSError as problem:
         name = f"{problem.filename}: " if problem.filename else ""
-        _report(f"{name}{problem.strerror or problem}", type(problem).__name__, as_json)
-        return 2
+        return _report(f"{name}{problem.strerror or problem}", type(problem).__name__, as_json, 2)
+    except MemoryError:
+        return _report("not enough memory", "MemoryError", as_json, 2)
+    except Exception as problem:
+        # Nothing that a user does should come here; what happened is for the report of the fault.
+        traceback.print_exc()
+        fault = InternalError(f"{type(problem).__name__}: {problem}", where="opforge " + " ".join(words[:1]))
+        return _report(str(fault), "InternalError", as_json, 70)
 
 
-def _report(text: str, kind: str, as_json: bool) -> None:
+def _report(text: str, kind: str, as_json: bool, code: int) -> int:
     if as_json:
-        click.echo(json.dumps({"error": {"type": kind, "message": text}}))
+        print_json({"error": {"type": kind, "message": text}})
     else:
         click.echo(f"error: {text}", err=True)
+    return code
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print what opforge warns about in one line; what libraries tell their developers is not for our users."""
+    del filename, lineno, line
+    if issubclass(category, RuntimeWarning | UserWarning) and not _foreign(category):
+        click.echo(f"warning: {message}", file=file or sys.stderr)
+
+
+def _foreign(category: type[Any]) -> bool:
+    return not category.__module__.startswith(("builtins", "opforge"))

@@ -5,16 +5,58 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from opforge.errors import ArgumentError
+from opforge.errors import ArgumentError, OpforgeError
 from opforge.schema import Operator, load
+from opforge.schema.registry import nearest
 
-__all__ = ["load_factory", "load_operators", "load_packages", "parse_inputs", "parse_sizes", "split_target"]
+__all__ = [
+    "author_code",
+    "load_factory",
+    "load_operators",
+    "load_packages",
+    "parse_inputs",
+    "parse_pairs",
+    "parse_sizes",
+    "split_target",
+]
+
+
+@contextmanager
+def author_code(what: str, where: str) -> Iterator[None]:
+    """Turn an exception of the user's own Python code into an error that names file and line.
+
+    Args:
+        what: what failed, e.g. "the operator package does not load".
+        where: what the user named.
+    """
+    try:
+        yield
+    except OpforgeError:
+        raise
+    except SyntaxError as problem:
+        place = f"{problem.filename}:{problem.lineno}"
+        line = f"\n    {problem.text.strip()}" if problem.text else ""
+        raise ArgumentError(f"{what}: {problem.msg}", where=where, got=f"{place}{line}") from problem
+    except Exception as problem:
+        # Python's own import machinery and this tool stand between the user's lines; those are what helps.
+        tool = str(Path(__file__).parents[1])
+        frames = [
+            f
+            for f in traceback.extract_tb(problem.__traceback__)
+            if not f.filename.startswith(("<", tool)) or "/ops/" in f.filename
+        ]
+        rows = "".join(f"\n    {f.filename}:{f.lineno}: {f.line}" for f in frames[-3:])
+        raise ArgumentError(
+            what, where=where, got=f"{type(problem).__name__}: {problem}{rows}", hint="correct the lines named above"
+        ) from problem
 
 
 def split_target(target: str) -> tuple[str, str | None]:
@@ -25,55 +67,90 @@ def split_target(target: str) -> tuple[str, str | None]:
 
 def load_operators(target: str) -> list[Operator]:
     """Return the operators of a package, folder or file, or the one that ``:Name`` picks."""
-    return list(load(target))
+    with author_code("the operator package does not load", target):
+        return list(load(target))
 
 
 def load_packages(packages: Iterable[str]) -> None:
     """Register the operators of each ``--package``."""
     for package in packages:
-        load(package)
+        load_operators(package)
 
 
 def load_factory(target: str) -> Callable[..., Any]:
     """Import ``module.py:factory`` or ``package.module:factory``."""
     where, name = split_target(target)
     if name is None:
-        raise ArgumentError("the factory's name is missing", where=target, expected="module.py:factory or package.module:factory")
+        raise ArgumentError(
+            "the factory's name is missing", where=target, expected="module.py:factory or package.module:factory"
+        )
+    with author_code("the module does not load", where):
+        module = _import(where)
+    if not hasattr(module, name):
+        names = [
+            n
+            for n, value in vars(module).items()
+            if not n.startswith("_") and callable(value) and getattr(value, "__module__", None) == module.__name__
+        ]
+        near = nearest(name, names)
+        raise ArgumentError(
+            f"there is no {name} in this module",
+            where=where,
+            expected=f"one of {', '.join(names)}" if names else "a function that returns (module, example inputs)",
+            hint=f"did you mean {near}?" if near else None,
+        )
+    factory = getattr(module, name)
+    if not callable(factory):
+        raise ArgumentError(f"{name} is no function", where=where, got=type(factory).__name__)
+    found: Callable[..., Any] = factory
+    return found
+
+
+def _import(where: str) -> Any:  # noqa: ANN401 - a module
     path = Path(where)
-    if path.suffix == ".py":
-        if not path.is_file():
-            raise ArgumentError("there is no such file", where=str(path))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(path.stem, module)
-        sys.path.insert(0, str(path.resolve().parent))
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            sys.path.remove(str(path.resolve().parent))
-    else:
+    if path.suffix != ".py":
         sys.path.insert(0, "")
         try:
-            module = importlib.import_module(where)
+            return importlib.import_module(where)
         except ModuleNotFoundError as problem:
-            raise ArgumentError(f"cannot import {where}", where=target, got=str(problem)) from problem
+            if problem.name is None or not (where == problem.name or where.startswith(f"{problem.name}.")):
+                raise
+            hint = f"write {where}.py:factory for a file" if Path(f"{where}.py").is_file() else None
+            raise ArgumentError("there is no such module", where=where, hint=hint) from problem
         finally:
             sys.path.remove("")
-    if not hasattr(module, name):
-        names = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]
-        raise ArgumentError(f"{where} has no {name}", where=target, expected=f"one of {', '.join(names) or 'nothing callable'}")
-    factory: Callable[..., Any] = getattr(module, name)
-    return factory
+    if not path.is_file():
+        raise ArgumentError("there is no such file", where=str(path))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ArgumentError("not an importable Python file", where=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    # The file's neighbours are importable, as when Python runs it as a script; also later, inside functions.
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def parse_pairs(words: Iterable[str], example: str) -> dict[str, str]:
+    """Parse ``NAME=VALUE`` words."""
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ArgumentError("this is no assignment", got=repr(word), expected=f"NAME=VALUE, e.g. {example}")
+        if name in pairs:
+            raise ArgumentError(f"{name} is given twice", got=", ".join(words))
+        pairs[name] = value
+    return pairs
 
 
 def parse_sizes(words: Iterable[str]) -> dict[str, int]:
     """Parse ``N=4`` words: values of named dimensions."""
     sizes = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not value.isdigit():
-            raise ArgumentError("this is no dimension", got=repr(word), expected="NAME=NUMBER, e.g. --size N=4")
+    for name, value in parse_pairs(words, "--size N=4").items():
+        if not value.isdigit():
+            raise ArgumentError(f"the size of {name} is no number", got=repr(value), expected="e.g. --size N=4")
         sizes[name] = int(value)
     return sizes
 
@@ -81,9 +158,13 @@ def parse_sizes(words: Iterable[str]) -> dict[str, int]:
 def parse_inputs(words: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
     """Read ``name=file.npy`` words; nothing is unpickled."""
     arrays = {}
-    for word in words:
-        name, equals, file = word.partition("=")
-        if not equals:
-            raise ArgumentError("this is no input", got=repr(word), expected="NAME=FILE.npy")
-        arrays[name] = np.load(file, allow_pickle=False)
+    for name, file in parse_pairs(words, "--input x=x.npy").items():
+        if not Path(file).is_file():
+            raise ArgumentError("there is no such file", where=f"input {name}", got=file)
+        try:
+            arrays[name] = np.load(file, allow_pickle=False)
+        except ValueError as problem:
+            raise ArgumentError("not an array file", where=f"input {name}", expected=".npy", got=str(problem)) from None
+        if not isinstance(arrays[name], np.ndarray):
+            raise ArgumentError("this holds several arrays", where=f"input {name}", got=file, hint="use --npz")
     return arrays

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,56 @@ import numpy as np
 
 from opforge.engines import TensorInfo
 from opforge.errors import ArgumentError
+from opforge.schema import nearest
 
-__all__ = ["load_npz", "random_inputs"]
+__all__ = ["check_names", "load_npz", "random_inputs"]
 
 Array = np.ndarray[Any, Any]
 _DEFAULT_SIZE = 2
 
 
 def load_npz(path: Path) -> dict[str, Array]:
-    """Read named arrays; nothing is unpickled."""
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    """Read named arrays; nothing is unpickled.
+
+    Raises:
+        ArgumentError: the file is no .npz, or holds Python objects.
+    """
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("a single array")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, zipfile.BadZipFile, EOFError) as problem:
+        raise ArgumentError(
+            "not an .npz file of plain arrays",
+            where=str(path),
+            expected="what numpy.savez(file, name=array, ...) writes",
+            got=str(problem),
+        ) from None
+
+
+def check_names(given: Iterable[str], names: Sequence[str]) -> None:
+    """Check that ``given`` are exactly the inputs' names.
+
+    Raises:
+        ArgumentError: an unknown name (the nearest is named), or missing ones.
+    """
+    present = list(given)
+    for name in present:
+        if name not in names:
+            near = nearest(name, names)
+            raise ArgumentError(
+                f"there is no input {name!r}",
+                expected=", ".join(names),
+                got=", ".join(present),
+                hint=f"did you mean {near!r}?" if near else None,
+            )
+    missing = [name for name in names if name not in present]
+    if missing:
+        raise ArgumentError(
+            f"inputs are missing: {', '.join(missing)}", expected=", ".join(names), got=", ".join(present) or "none"
+        )
 
 
 def random_inputs(
@@ -45,7 +85,9 @@ def random_inputs(
     unused = set(known) - used
     if unused:
         names = sorted({d for info in infos for d in info.shape if isinstance(d, str)})
-        raise ArgumentError("no input has such a dimension", where=", ".join(sorted(unused)), expected=f"one of {names}")
+        raise ArgumentError(
+            "no input has such a dimension", where=", ".join(sorted(unused)), expected=f"one of {names}"
+        )
     return made
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Difference", "measure"]
+__all__ = ["Difference", "explain", "measure"]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,11 @@ def measure(got: Array, expected: Array, *, rtol: float, atol: float) -> Differe
     if got.shape != expected.shape:
         return Difference(False, False, np.inf, np.inf, np.inf, 0.0, (), False, expected.size)
     a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-    pattern = bool(np.all(np.isnan(a) == np.isnan(b)) and np.all((a == np.inf) == (b == np.inf)) and np.all((a == -np.inf) == (b == -np.inf)))
+    pattern = bool(
+        np.all(np.isnan(a) == np.isnan(b))
+        and np.all((a == np.inf) == (b == np.inf))
+        and np.all((a == -np.inf) == (b == -np.inf))
+    )
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.any():
         return Difference(True, pattern, 0.0, 0.0, 0.0, 1.0, (), pattern, expected.size)
@@ -60,7 +64,15 @@ def measure(got: Array, expected: Array, *, rtol: float, atol: float) -> Differe
     within = bool(np.all(error <= atol + rtol * np.abs(np.where(finite, b, 0.0))))
     worst = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape)) if error.size else ()
     return Difference(
-        True, pattern, float(error.max()), float(error[finite].mean()), relative, cosine, worst, within and pattern, expected.size
+        True,
+        pattern,
+        float(error.max()),
+        float(error[finite].mean()),
+        relative,
+        cosine,
+        worst,
+        within and pattern,
+        expected.size,
     )
 
 
@@ -71,3 +83,18 @@ def _cosine(x: Array, y: Array) -> float:
         return 1.0 if large == (0.0, 0.0) else 0.0
     u, v = x / large[0], y / large[1]
     return float(np.dot(u, v) / (np.linalg.norm(u) * np.linalg.norm(v)))
+
+
+def explain(difference: Difference, got: Array, expected: Array) -> str:
+    """Say in words where two arrays differ most."""
+    if not difference.same_shape:
+        return f"shape {list(got.shape)}, expected {list(expected.shape)}"
+    if not difference.same_pattern:
+        a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+        wrong = ~((np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b)))
+        index = tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
+        count = int(np.count_nonzero(wrong))
+        return f"NaN or infinity at other places: {count} of {wrong.size}, at {list(index)} {a[index]:g}, expected {b[index]:g}"
+    index = difference.worst
+    values = f"{float(got[index]):.9g}, expected {float(expected[index]):.9g}"
+    return f"max |error| {difference.max_abs:.3g} at {list(index)}: {values}; max relative {difference.max_rel:.3g}"

@@ -68,7 +68,13 @@ def values(operator: Operator, host: Host, level: str, seed: int) -> Iterator[Ro
 
 
 def _held(
-    operator: Operator, host: Host, case: Case, name: str, inputs: list[Array | None], types: Mapping[str, DType], check: str = "values"
+    operator: Operator,
+    host: Host,
+    case: Case,
+    name: str,
+    inputs: list[Array | None],
+    types: Mapping[str, DType],
+    check: str = "values",
 ) -> Row:
     try:
         with np.errstate(all="ignore"):
@@ -83,13 +89,19 @@ def _held(
         limit = tolerance(operator, DType.parse(result.dtype))
         with np.errstate(over="ignore", invalid="ignore"):
             # What overflows in the result's dtype is right as an infinity.
-            rounded = np.where(np.isfinite(np.asarray(right).astype(result.dtype).astype(np.float64)), right, np.asarray(right).astype(result.dtype))
+            rounded = np.where(
+                np.isfinite(np.asarray(right).astype(result.dtype).astype(np.float64)),
+                right,
+                np.asarray(right).astype(result.dtype),
+            )
         d = measure(result, np.asarray(rounded, np.float64), rtol=limit.rtol, atol=limit.atol)
         if not d.passed:
             passed = False
             worst = (
-                f"shape {result.shape}, expected {np.shape(right)}" if not d.same_shape
-                else "NaN or infinity at other places than the reference" if not d.same_pattern
+                f"shape {result.shape}, expected {np.shape(right)}"
+                if not d.same_shape
+                else "NaN or infinity at other places than the reference"
+                if not d.same_pattern
                 else f"max |error| {d.max_abs:.3g} at {d.worst}, allowed {limit.atol:g} + {limit.rtol:g}*|expected| ({limit.reason})"
             )
     return check, name, host.name, _label(types), passed, worst
@@ -104,11 +116,15 @@ def boundary(operator: Operator, host: Host) -> Iterator[Row]:
             points = _variants.boundary_values(types[parameter.type])
             inputs: list[Array | None] = [np.ones(points.shape, points.dtype) for _ in operator.signature.inputs]
             inputs[index] = points
-            yield _held(operator, host, Case("boundary", {}), f"boundary of {parameter.name}", inputs, types, "boundary")
+            yield _held(
+                operator, host, Case("boundary", {}), f"boundary of {parameter.name}", inputs, types, "boundary"
+            )
 
 
 def _f64_types(operator: Operator) -> dict[str, DType]:
-    return {n: f64 if f64 in allowed else i64 if i64 in allowed else allowed[0] for n, allowed in operator.types.items()}
+    return {
+        n: f64 if f64 in allowed else i64 if i64 in allowed else allowed[0] for n, allowed in operator.types.items()
+    }
 
 
 def gradient(operator: Operator, host: Host, seed: int) -> Iterator[Row]:

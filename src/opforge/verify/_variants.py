@@ -31,6 +31,25 @@ def boundary_values(dtype: DType) -> Array:
 
     info = ml_dtypes.finfo(dtype.numpy)
     big, tiny, small = float(info.max), float(info.tiny), float(info.smallest_subnormal)
-    wide = [np.nan, np.inf, -np.inf, 0.0, -0.0, small, -small, tiny, -tiny, big, -big, 1e5, -1e5, 100.0, -100.0, 1.0, -1.0, 0.5]
+    wide = [
+        np.nan,
+        np.inf,
+        -np.inf,
+        0.0,
+        -0.0,
+        small,
+        -small,
+        tiny,
+        -tiny,
+        big,
+        -big,
+        1e5,
+        -1e5,
+        100.0,
+        -100.0,
+        1.0,
+        -1.0,
+        0.5,
+    ]
     with np.errstate(over="ignore"):
         return np.array(wide).astype(dtype.numpy)

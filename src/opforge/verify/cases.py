@@ -58,7 +58,9 @@ class Case:
     @property
     def finite(self) -> bool:
         """Whether every given value is finite."""
-        return all(bool(np.isfinite(_numbers(spec["values"])).all()) for spec in self.inputs.values() if "values" in spec)
+        return all(
+            bool(np.isfinite(_numbers(spec["values"])).all()) for spec in self.inputs.values() if "values" in spec
+        )
 
 
 def cases_of(operator: Operator) -> list[Case]:
@@ -88,7 +90,10 @@ def _case(operator: Operator, row: Mapping[str, Any]) -> Case:
     strange = set(row["inputs"]) - known
     if strange:
         raise SchemaError(
-            "a case names inputs that are not there", where=f"{operator.qualified_name}, case {row.get('name')}", expected=sorted(known), got=sorted(strange)
+            "a case names inputs that are not there",
+            where=f"{operator.qualified_name}, case {row.get('name')}",
+            expected=sorted(known),
+            got=sorted(strange),
         )
     return Case(row["name"], row["inputs"], row.get("attributes", {}))
 
@@ -103,7 +108,8 @@ def _drawn(operator: Operator) -> list[Case]:
         "empty": [[3, 0]] * len(names),
     }
     return [
-        Case(title, {name: {"shape": shape, "normal": 2.0} for name, shape in zip(names, row, strict=True)}) for title, row in shapes.items()
+        Case(title, {name: {"shape": shape, "normal": 2.0} for name, shape in zip(names, row, strict=True)})
+        for title, row in shapes.items()
     ]
 
 
@@ -153,7 +159,11 @@ def _array(parameter: Parameter, spec: Mapping[str, Any], types: Mapping[str, DT
         wide = _numbers(spec["values"])
     elif dtype.is_float:
         shape = spec["shape"]
-        wide = rng.uniform(spec["low"], spec["high"], shape) if "low" in spec else rng.standard_normal(shape) * spec.get("normal", 1.0)
+        wide = (
+            rng.uniform(spec["low"], spec["high"], shape)
+            if "low" in spec
+            else rng.standard_normal(shape) * spec.get("normal", 1.0)
+        )
     else:
         wide = rng.integers(int(spec.get("low", 0)), int(spec.get("high", 2)), spec["shape"])
     with np.errstate(over="ignore", invalid="ignore"):

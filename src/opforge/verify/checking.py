@@ -54,7 +54,9 @@ class CheckReport:
     def summary(self) -> str:
         """Return one line for people."""
         bad = len(self.failures)
-        verdict = f"{bad} of {len(self.rows)} checks FAILED (seed {self.seed})" if bad else f"{len(self.rows)} checks passed"
+        verdict = (
+            f"{bad} of {len(self.rows)} checks FAILED (seed {self.seed})" if bad else f"{len(self.rows)} checks passed"
+        )
         return f"{self.subject}: {verdict if self.rows else 'nothing was checked'}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,7 +98,9 @@ def check(subject: Operator | str | Path, level: str = "default", *, seed: int =
     return report
 
 
-def _operator_parts(operator: Operator, level: str, seed: int) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, ...]]]]]:
+def _operator_parts(
+    operator: Operator, level: str, seed: int
+) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, ...]]]]]:
     used = hosts()[:1] if level == "quick" else hosts()
     yield "schema", lambda: checks.schema(operator)
     for host in used:
@@ -128,4 +132,11 @@ def _model(path: Path, seed: int) -> Iterator[tuple[Any, ...]]:
         result = compare(path, seed=seed)
         for row in result.rows:
             d = row.difference
-            yield "parity", row.output, f"{row.engine} and {result.reference}", "", d.passed, f"max |error| {d.max_abs:.2e}"
+            yield (
+                "parity",
+                row.output,
+                f"{row.engine} and {result.reference}",
+                "",
+                d.passed,
+                f"max |error| {d.max_abs:.2e}",
+            )

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from opforge.engines import Array
+from opforge.engines import Array, TensorInfo
 from opforge.errors import ArgumentError, CheckFailure
 from opforge.verify._engines import find_engine
-from opforge.verify._inputs import load_npz, random_inputs
-from opforge.verify._measures import Difference, measure
+from opforge.verify._inputs import check_names, load_npz, random_inputs
+from opforge.verify._measures import Difference, explain, measure
 
 __all__ = ["Comparison", "Row", "compare"]
 
@@ -27,6 +27,12 @@ class Row:
     engine: str
     output: str
     difference: Difference
+
+    def explain(self, comparison: Comparison) -> str:
+        """Say in words how the output differs from the reference engine's."""
+        got = comparison.outputs[self.engine][self.output]
+        expected = comparison.outputs[comparison.reference][self.output]
+        return explain(self.difference, got, expected)
 
 
 @dataclass
@@ -70,13 +76,11 @@ class Comparison:
         bad = [row for row in self.rows if not row.difference.passed]
         if bad:
             worst = max(bad, key=lambda row: row.difference.max_abs)
-            d = worst.difference
-            got = "another shape" if not d.same_shape else "NaN or infinity at other places" if not d.same_pattern else f"max |error| {d.max_abs:.3g} at {d.worst}"
             raise CheckFailure(
                 f"{len(bad)} of {len(self.rows)} outputs differ from {self.reference}",
                 where=f"{worst.engine}, output {worst.output}",
                 expected=f"|error| <= {self.atol:g} + {self.rtol:g}*|{self.reference}|",
-                got=got,
+                got=worst.explain(self),
             )
 
 
@@ -106,11 +110,13 @@ def compare(
     Raises:
         ArgumentError: fewer than two engines, unknown engine or input names.
     """
-    chosen: Mapping[str, str | Path | Runner] = engines if isinstance(engines, Mapping) else dict.fromkeys(engines, model)
+    chosen: Mapping[str, str | Path | Runner] = (
+        engines if isinstance(engines, Mapping) else dict.fromkeys(engines, model)
+    )
     if len(chosen) < 2:
         raise ArgumentError("comparing needs at least two engines", where="compare", got=f"{list(chosen)}")
     runners: dict[str, Runner] = {}
-    infos = None
+    infos: Sequence[TensorInfo] | None = None
     for name, source in chosen.items():
         if callable(source):
             runners[name] = source
@@ -127,18 +133,26 @@ def compare(
         if name == result.reference:
             continue
         if set(got) != set(expected):
-            raise ArgumentError("the engines give different outputs", where=name, expected=sorted(expected), got=sorted(got))
+            raise ArgumentError(
+                "the engines give different outputs", where=name, expected=sorted(expected), got=sorted(got)
+            )
         result.rows += [Row(name, key, measure(got[key], expected[key], rtol=rtol, atol=atol)) for key in expected]
     return result
 
 
 def _inputs(
-    inputs: Mapping[str, Array] | str | Path | None, infos: Sequence[Any] | None, seed: int, sizes: Mapping[str, int] | None
+    inputs: Mapping[str, Array] | str | Path | None,
+    infos: Sequence[TensorInfo] | None,
+    seed: int,
+    sizes: Mapping[str, int] | None,
 ) -> Mapping[str, Array]:
-    if isinstance(inputs, str | Path):
-        return load_npz(Path(inputs))
-    if inputs is not None:
-        return inputs
-    if infos is None:
-        raise ArgumentError("random inputs need an engine that declares its inputs", where="compare", hint="pass inputs=")
-    return random_inputs(infos, seed=seed, sizes=sizes)
+    if inputs is None:
+        if infos is None:
+            raise ArgumentError(
+                "random inputs need an engine that declares its inputs", where="compare", hint="pass inputs="
+            )
+        return random_inputs(infos, seed=seed, sizes=sizes)
+    values = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else inputs
+    if infos is not None:
+        check_names(values, [info.name for info in infos])
+    return values

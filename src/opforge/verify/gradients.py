@@ -39,7 +39,11 @@ class GradientResult:
 
 
 def backward(
-    operator: Operator, inputs: Sequence[Array | None], outputs: Sequence[Array], grads: Sequence[Array], attributes: Mapping[str, Any]
+    operator: Operator,
+    inputs: Sequence[Array | None],
+    outputs: Sequence[Array],
+    grads: Sequence[Array],
+    attributes: Mapping[str, Any],
 ) -> list[Array | None]:
     """Run the operator's gradient program on NumPy arrays; one gradient per input, None where there is none.
 
@@ -171,8 +175,13 @@ def grad_check(
     else:
         from opforge.verify.cases import cases_of
 
-        types = {name: f64 if f64 in allowed else i64 if i64 in allowed else allowed[0] for name, allowed in operator.types.items()}
-        points = [(c.name, arrays(operator, c, types, seed=seed), dict(c.attributes)) for c in cases_of(operator) if c.finite]
+        types = {
+            name: f64 if f64 in allowed else i64 if i64 in allowed else allowed[0]
+            for name, allowed in operator.types.items()
+        }
+        points = [
+            (c.name, arrays(operator, c, types, seed=seed), dict(c.attributes)) for c in cases_of(operator) if c.finite
+        ]
     results: list[GradientResult] = []
     for title, values, given in points:
         for level, current, point in _orders(operator, values, given, order, seed):
@@ -219,7 +228,9 @@ def _orders(
     return rows
 
 
-def _differences(operator: Operator, point: list[Array | None], attributes: Mapping[str, Any], level: int, seed: int) -> list[GradientResult]:
+def _differences(
+    operator: Operator, point: list[Array | None], attributes: Mapping[str, Any], level: int, seed: int
+) -> list[GradientResult]:
     own = {a.name for a in operator.signature.attributes}
     given = {name: value for name, value in attributes.items() if name in own}
 
@@ -228,7 +239,9 @@ def _differences(operator: Operator, point: list[Array | None], attributes: Mapp
         compute = operator.reference if level == 1 and operator.reference_function is not None else operator
         return _outputs(compute(*values, **given))
 
-    def gradient(values: Sequence[Array | None], outputs: Sequence[Array], grads: Sequence[Array]) -> list[Array | None]:
+    def gradient(
+        values: Sequence[Array | None], outputs: Sequence[Array], grads: Sequence[Array]
+    ) -> list[Array | None]:
         return backward(operator, values, outputs, grads, given)
 
     names = [p.name for p in operator.signature.inputs]

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from opforge.engines import Array
 from opforge.errors import ArgumentError
+from opforge.verify._inputs import check_names
 
 __all__ = ["torch_runner"]
 
@@ -31,16 +30,20 @@ def torch_runner(module: Any, model: str | Path) -> Callable[[Mapping[str, Array
     def run(inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
 
-        missing = [name for name in names if name not in inputs]
-        if missing:
-            raise ArgumentError("inputs are missing", where="torch", expected=names, got=sorted(inputs))
+        from opforge.frameworks.torch._arrays import to_numpy, to_tensor
+
+        check_names(inputs, names)
         if isinstance(module, torch.nn.Module):
             module.eval()
         with torch.no_grad():
-            result = module(*(torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in names))
-        values = result if isinstance(result, tuple | list) else list(result.values()) if isinstance(result, Mapping) else [result]
-        if len(values) < len(outputs):
-            raise ArgumentError("the module gives fewer outputs than the model", where="torch", expected=outputs, got=f"{len(values)} outputs")
-        return {name: value.detach().numpy() for name, value in zip(outputs, values, strict=False)}
+            result = module(*(to_tensor(inputs[name]) for name in names))
+        values = list(result.values()) if isinstance(result, Mapping) else result
+        found = list(values) if isinstance(values, tuple | list) else [values]
+        if len(found) < len(outputs):
+            got = f"{len(found)} outputs"
+            raise ArgumentError(
+                "the module gives fewer outputs than the model", where="torch", expected=outputs, got=got
+            )
+        return {name: to_numpy(value) for name, value in zip(outputs, found, strict=False)}
 
     return run

@@ -2,50 +2,102 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from opforge.cli._output import emit, json_option, progress, table
-from opforge.cli._targets import load_operators, load_packages
+from opforge.cli._targets import author_code, load_operators, load_packages
+from opforge.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from opforge.schema import Operator
+    from opforge.verify import CheckReport
 
 __all__ = ["command"]
 
+_EPILOG = """\b
+Examples:
+  opforge check my_gate                    every operator of a folder, package or .py file
+  opforge check my_gate:MyGate             one of them
+  opforge check model.onnx --package my_gate
+"""
+_SHOWN = 12
 
-@click.command("check")
+
+@click.command(
+    "check", short_help="Values, gradients, boundary inputs of an operator; soundness of a model.", epilog=_EPILOG
+)
 @click.argument("target")
 @click.option("--level", type=click.Choice(["quick", "default"]), default="default", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Seed of the drawn inputs.")
 @click.option("--package", "packages", multiple=True, help="Package or folder with operators that a model uses.")
-@click.option("--all", "everything", is_flag=True, help="Print passed checks too.")
+@click.option("--all", "everything", is_flag=True, help="Print every check, passed ones too.")
 @json_option
 def command(target: str, level: str, seed: int, packages: tuple[str, ...], everything: bool, as_json: bool) -> int:
-    """Check TARGET: an operator package, folder, `PACKAGE:Operator`, or an .onnx model.
+    """Check TARGET: an operator package, folder, .py file, `PACKAGE:Operator`, or an .onnx model.
 
-    Operators: schema, values against float64 on every host and dtype, boundary inputs, first and second
-    derivatives against finite differences. Models: domains, imports, nodes against the registry, and opforge
-    against ONNX Runtime.
+    Operators: schema, values against the float64 reference in every dtype and framework, other memory layouts,
+    boundary inputs (NaN, infinities, denormals), first and second derivatives against finite differences, equal
+    results on every run. Models: domains, imports, nodes against the registered operators, opforge against ONNX
+    Runtime. Exit code 1 when a check fails. --level quick checks in NumPy only.
     """
     from opforge.verify import check
 
     load_packages(packages)
-    subjects = [Path(target)] if target.endswith(".onnx") else [op for op in load_operators(target) if not op.is_gradient]
     reports = []
-    for subject in subjects:
-        with progress(f"checking {subject}", as_json):
+    for subject in _subjects(target):
+        name = subject.name if isinstance(subject, Path) else subject.qualified_name
+        # A kernel's reference and cases are the author's code.
+        with progress(f"checking {name}", as_json), author_code("the check cannot run", target):
             reports.append(check(subject, level=level, seed=seed))
     passed = all(report.passed for report in reports)
 
     def text() -> None:
         for report in reports:
-            rows = [
-                (row.check, row.case, row.host, row.dtype, "ok" if row.passed else "FAILED", row.detail)
-                for row in report.rows
-                if everything or not row.passed
-            ]
-            if rows:
-                table(None, ("check", "case", "host", "dtype", "verdict", "detail"), rows)
-            click.echo(report.summary())
+            _print(report, everything)
+        if len(reports) > 1:
+            bad = sum(not report.passed for report in reports)
+            click.echo(f"{bad} of {len(reports)} operators FAILED" if bad else f"all {len(reports)} operators passed")
 
     emit({"passed": passed, "reports": [report.as_dict() for report in reports]}, as_json, text)
     return 0 if passed else 1
+
+
+def _subjects(target: str) -> list[Path] | list[Operator]:
+    path = Path(target)
+    if path.suffix == ".onnx":
+        if not path.is_file():
+            raise ArgumentError("there is no such model", where=target)
+        return [path]
+    if path.suffix == ".bin":
+        raise ArgumentError(
+            "check takes operators and .onnx models",
+            where=target,
+            hint="opforge compare MODEL.onnx --bin MODEL.bin holds a .bin against its model",
+        )
+    return load_operators(target)
+
+
+def _print(report: CheckReport, everything: bool) -> None:
+    heads = ("check", "case", "host", "dtype", "verdict")
+    rows = report.rows if everything else report.failures
+    if everything and rows:
+        table(None, heads, [(r.check, r.case, r.host, r.dtype, "ok" if r.passed else "FAILED") for r in rows])
+    for row in report.failures[:_SHOWN]:
+        place = ", ".join(part for part in (row.case, row.host, row.dtype) if part)
+        click.echo(f"FAILED {row.check}{f' ({place})' if place else ''}: {row.detail}")
+    hidden = len(report.failures) - _SHOWN
+    if hidden > 0:
+        kinds = Counter(row.check for row in report.failures[_SHOWN:])
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        click.echo(f"and {hidden} more: {listed} (--all or --json shows each)")
+    if report.passed:
+        kinds = Counter(row.check for row in report.rows)
+        hosts = sorted({row.host for row in report.rows if row.host})
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        click.echo(f"{report.summary()} ({listed})" + (f" in {', '.join(hosts)}" if hosts else ""))
+    else:
+        click.echo(report.summary())

@@ -9,7 +9,7 @@ from opforge.cli._output import emit, json_option, table
 __all__ = ["command"]
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="What is installed, what is missing, how to get it.")
 @json_option
 def command(as_json: bool) -> int:
     """Examine compiler, runtime, caches, frameworks and engines; exit 1 when something needed is missing."""
@@ -17,17 +17,23 @@ def command(as_json: bool) -> int:
     from opforge.verify import engines
 
     rows = [{"name": r.name, "state": r.state, "detail": r.detail, "hint": r.hint} for r in doctor_rows()]
+    known = {row["name"] for row in rows}
     for name, engine in engines().items():
+        if name in known:
+            continue  # its package has a row already
         found = engine.availability()
         state = "ok" if found.ok else "missing" if name == "opforge" else "optional"
-        rows.append({"name": f"engine {name}", "state": state, "detail": found.version or found.reason, "hint": found.hint})
-    bad = [row for row in rows if row["state"] == "missing"]
+        detail = found.version or found.reason
+        rows.append({"name": f"engine {name}", "state": state, "detail": detail, "hint": found.hint})
+    bad = [row["name"] for row in rows if row["state"] == "missing"]
 
     def text() -> None:
-        heads = ("what", "state", "detail", "how to get it")
         words = {"ok": "ok", "missing": "MISSING", "optional": "not here"}
-        table(None, heads, [(r["name"], words[r["state"]], r["detail"], r["hint"]) for r in rows])
-        click.echo(f"{len(bad)} needed things are missing" if bad else "nothing needed is missing")
+        table(None, ("what", "state", "detail"), [(r["name"], words[r["state"]], r["detail"]) for r in rows])
+        for row in rows:
+            if row["hint"]:
+                click.echo(f"to get {row['name']}: {row['hint']}")
+        click.echo(f"missing: {', '.join(bad)}" if bad else "nothing that is needed is missing")
 
     emit({"ok": not bad, "rows": rows}, as_json, text)
     return 1 if bad else 0

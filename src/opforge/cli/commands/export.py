@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli._output import emit, json_option, progress
-from opforge.cli._targets import load_factory, load_operators, load_packages, split_target
+from opforge.cli._models import node_kind
+from opforge.cli._output import count_text, emit, json_option, progress, size_text
+from opforge.cli._targets import author_code, load_factory, load_operators, load_packages, parse_pairs, split_target
 from opforge.errors import ArgumentError
+from opforge.schema.registry import nearest
+
+if TYPE_CHECKING:
+    import onnx
+
+    from opforge.schema import Operator
 
 __all__ = ["command"]
 
+_EPILOG = """\b
+Examples:
+  opforge export my_gate:MyGate -o gate.onnx --attribute scale=0.5 --dtype T=f16
+  opforge export net.py:make -o net.onnx --package my_gate
 
-@click.command("export")
+\b
+A factory, in net.py:
+  def make():
+      return Net(), (torch.zeros(1, 16),), {"dynamic_shapes": ({0: "N"},)}     # the options may be left out
+"""
+
+
+@click.command("export", short_help="A torch module, or one operator, to .onnx.", epilog=_EPILOG)
 @click.argument("target")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The .onnx to write (default: the factory's or operator's name).")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The .onnx to write. [default: NAME.onnx]")
 @click.option("--dtype", "dtypes", multiple=True, help="T=f16: dtype of a type variable (one-operator models).")
 @click.option("--attribute", "attributes", multiple=True, help="NAME=VALUE of the operator (one-operator models).")
 @click.option("--opset", type=int, help="Version of the default domain. [default: 20]")
@@ -35,30 +53,52 @@ def command(
     packages: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Export TARGET.
+    """Export TARGET: `PACKAGE:Operator`, or `module.py:factory` for a torch module.
 
-    TARGET is `module.py:factory`, where the factory returns (module, example inputs) or (module, example inputs,
-    options of of.torch.export); or `PACKAGE:Operator`, which gives a model with that one node.
+    PACKAGE:Operator (also FOLDER: and FILE.py:) gives a model of that one node. A factory returns (module, example
+    inputs) or (module, example inputs, options of of.torch.export). Custom nodes keep their domain, version and
+    typed attributes; formula operators bring a function body, so that other runtimes run the model as it is.
     """
     load_packages(packages)
-    where, name = split_target(target)
+    _, name = split_target(target)
     if name is None:
-        raise ArgumentError("say what to export", where=target, expected="module.py:factory or PACKAGE:Operator")
+        expected = "PACKAGE:Operator, or module.py:factory"
+        raise ArgumentError("say what to export", where=target, expected=expected, hint=_offered(target))
     path = output or Path(f"{name}.onnx")
     with progress(f"exporting {target}", as_json):
-        model = _operator(target, path, dtypes, attributes, opset) if name[:1].isupper() else _module(target, path, opset, no_dynamo)
-    nodes = [f"{n.domain}::{n.op_type}" for n in model.graph.node if n.domain]
+        if name[:1].isupper():
+            model = _operator(target, path, dtypes, attributes, opset)
+        elif dtypes or attributes:
+            raise ArgumentError("--dtype and --attribute are for one-operator models", where=target)
+        else:
+            model = _module(target, path, opset, no_dynamo)
+    nodes = [node_kind(n) for n in model.graph.node if n.domain not in ("", "ai.onnx")]
     imports = {item.domain or "ai.onnx": item.version for item in model.opset_import}
 
     def text() -> None:
-        click.echo(f"wrote {path}: {len(model.graph.node)} nodes, {len(model.functions)} function bodies")
+        counts = f"{count_text(len(model.graph.node), 'node')}, {count_text(len(model.functions), 'function body')}"
+        click.echo(f"wrote {path} ({size_text(path)}): {counts}")
         click.echo("domains: " + ", ".join(f"{domain} {version}" for domain, version in imports.items()))
-        click.echo("custom nodes: " + (", ".join(sorted(set(nodes))) or "none"))
+        kinds = [f"{kind} x {nodes.count(kind)}" for kind in sorted(set(nodes))]
+        click.echo("custom nodes: " + (", ".join(kinds) or "none"))
 
-    emit({"output": str(path), "nodes": len(model.graph.node), "custom": nodes, "opset_imports": imports}, as_json, text)
+    emit(
+        {"output": str(path), "nodes": len(model.graph.node), "custom": nodes, "opset_imports": imports}, as_json, text
+    )
 
 
-def _operator(target: str, path: Path, dtypes: Sequence[str], attributes: Sequence[str], opset: int | None) -> Any:  # noqa: ANN401
+def _offered(target: str) -> str | None:
+    """Say what TARGET offers where it is an operator package without ``:Operator``."""
+    try:
+        names = [operator.name for operator in load_operators(target)]
+    except Exception:  # it may be anything; what is expected was said
+        return None
+    return f"write {target}:{names[0]}" + (f" (it has {', '.join(names)})" if len(names) > 1 else "")
+
+
+def _operator(
+    target: str, path: Path, dtypes: Sequence[str], attributes: Sequence[str], opset: int | None
+) -> onnx.ModelProto:
     from opforge.onnx import one_node_model
     from opforge.onnx._write import write_model
 
@@ -66,53 +106,76 @@ def _operator(target: str, path: Path, dtypes: Sequence[str], attributes: Sequen
     if len(found) != 1:
         raise ArgumentError("this names several operators", where=target, got=[op.qualified_name for op in found])
     operator = found[0]
-    values = {name: _parse(operator, name, text) for name, text in _pairs(attributes)}
-    model = one_node_model(operator, dtypes=dict(_pairs(dtypes)), attributes=values, opset=opset or 20)
+    values = {name: _parse(operator, name, text) for name, text in parse_pairs(attributes, "scale=0.5").items()}
+    types = parse_pairs(dtypes, "T=f16")
+    for variable in types:
+        if variable not in operator.types:
+            expected = ", ".join(operator.types) or "no type variables"
+            raise ArgumentError(
+                f"there is no type variable {variable!r}", where=operator.qualified_name, expected=expected
+            )
+    model = one_node_model(operator, dtypes=types, attributes=values, opset=opset or 20)
     write_model(model, path)
     return model
 
 
-def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ArgumentError("this is no assignment", got=repr(word), expected="NAME=VALUE")
-        pairs.append((name, value))
-    return pairs
+def _flag(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
 
 
-def _parse(operator: Any, name: str, text: str) -> object:  # noqa: ANN401
+_READERS: Mapping[str, Callable[[str], object]] = {"int": int, "float": float, "string": str, "bool": _flag}
+
+
+def _parse(operator: Operator, name: str, text: str) -> object:
     """Read an attribute by its declared kind; lists are comma-separated."""
     kinds = {a.name: a.kind for a in operator.signature.attributes}
+    where = operator.qualified_name
     if name not in kinds:
-        raise ArgumentError(f"there is no attribute {name!r}", where=operator.qualified_name, expected=sorted(kinds))
-    one = {"int": int, "float": float, "string": str, "bool": lambda t: {"true": True, "false": False}[t.lower()]}
+        near = nearest(name, list(kinds))
+        hint = f"did you mean {near}?" if near else None
+        expected = ", ".join(kinds) or "no attributes"
+        raise ArgumentError(f"there is no attribute {name!r}", where=where, expected=expected, hint=hint)
+    kind = kinds[name]
     try:
-        if kinds[name].endswith("s") and kinds[name][:-1] in one:
-            return [one[kinds[name][:-1]](part) for part in text.split(",") if part]  # type: ignore[operator]
-        return one[kinds[name]](text)  # type: ignore[operator]
-    except (ValueError, KeyError) as problem:
-        raise ArgumentError(f"the attribute {name!r} cannot be read", where=operator.qualified_name, expected=kinds[name], got=repr(text)) from problem
+        if kind not in _READERS:
+            return [_READERS[kind.removesuffix("s")](part.strip()) for part in text.split(",") if part.strip()]
+        return _READERS[kind](text)
+    except (ValueError, KeyError):
+        expected = kind if kind in _READERS else f"{kind.removesuffix('s')} values between commas"
+        raise ArgumentError(
+            f"the attribute {name!r} cannot be read", where=where, expected=expected, got=repr(text)
+        ) from None
 
 
-def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> Any:  # noqa: ANN401
-    from opforge.onnx.export_torch import export
+def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx.ModelProto:
+    from importlib.util import find_spec
 
     factory = load_factory(target)
-    result = factory()
+    if find_spec("torch") is None:
+        raise ArgumentError("torch is not installed", where="export", hint="pip install 'opforge[torch]'")
+    from opforge.onnx.export_torch import export
+
+    with author_code("the factory fails", target):
+        result = factory()
     if not isinstance(result, tuple) or len(result) not in (2, 3) or not isinstance(result[1], tuple):
         raise ArgumentError(
             "the factory must return (module, example inputs) or (module, example inputs, options)",
             where=target,
             expected="a torch.nn.Module, a tuple of tensors, and optionally a dict such as {'dynamic_shapes': ...}",
-            got=type(result).__name__,
+            got=_described(result),
         )
     module, args = result[:2]
     options = dict(result[2]) if len(result) == 3 else {}
-    unknown = set(options) - set(inspect.signature(export).parameters)
+    known = sorted(set(inspect.signature(export).parameters) - {"module", "args", "path", "dynamo"})
+    unknown = sorted(set(options) - set(known))
     if unknown:
-        raise ArgumentError("the factory gives unknown options", where=target, got=sorted(unknown))
+        raise ArgumentError("the factory gives unknown options", where=target, expected=known, got=unknown)
     if opset is not None:
         options["opset"] = opset
     return export(module, args, path, dynamo=not no_dynamo, **options)
+
+
+def _described(result: object) -> str:
+    if isinstance(result, tuple):
+        return f"({', '.join(type(item).__name__ for item in result)})"
+    return type(result).__name__

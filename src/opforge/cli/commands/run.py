@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import click
 import numpy as np
 
-from opforge.cli._output import emit, json_option, table
+from opforge.cli._output import emit, json_option, progress, shape_text, table
 from opforge.cli._targets import load_packages, parse_inputs, parse_sizes
 from opforge.errors import ArgumentError
 
 __all__ = ["command"]
 
+_EPILOG = """\b
+Examples:
+  opforge run gate.bin --random
+  opforge run gate.bin --random --size N=128 --repeat 20 --threads 1
+  opforge run gate.bin --input x=x.npy --output result.npz
+"""
 
-@click.command("run")
+
+@click.command("run", short_help="Run a .bin or .onnx; print the outputs' figures and the time.", epilog=_EPILOG)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--input", "words", multiple=True, help="NAME=FILE.npy, repeatable.")
-@click.option("--npz", type=click.Path(exists=True, path_type=Path), help="All inputs in one .npz file.")
-@click.option("--random", "draw", is_flag=True, help="Random inputs by the declared shapes.")
+@click.option(
+    "--npz", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="All inputs in one .npz file."
+)
+@click.option("--random", "draw", is_flag=True, help="Random inputs by the declared shapes; unknown dimensions are 2.")
 @click.option("--size", "sizes", multiple=True, help="NAME=NUMBER: a named dimension of random inputs.")
 @click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
-@click.option("--engine", default="opforge", show_default=True)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the outputs to this .npz file.")
+@click.option("--engine", default="opforge", show_default=True, help="opforge, or another engine for .onnx models.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="Timed runs.")
-@click.option("--threads", type=int, help="Threads.")
+@click.option("--threads", type=click.IntRange(1), help="Threads. [default: all that the process may use]")
 @click.option("--package", "packages", multiple=True, help="Package or folder with operators that MODEL uses.")
 @json_option
 def command(
@@ -43,56 +56,95 @@ def command(
     packages: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run MODEL and print each output's shape and figures."""
+    """Run MODEL and print each output's shape and figures.
+
+    Inputs come from --input, --npz, or --random.
+    """
     from opforge.verify import find_engine, load_npz, random_inputs
 
+    if sum((bool(words), npz is not None, draw)) > 1:
+        raise ArgumentError("give one of --input, --npz and --random", where="run")
+    if sizes and not draw:
+        raise ArgumentError("--size is for --random", where="run")
     load_packages(packages)
-    started = time.perf_counter()
-    loaded = find_engine(engine).load(model, threads=threads)
-    load_ms = (time.perf_counter() - started) * 1e3
-    if npz is not None:
-        inputs = load_npz(npz)
-    elif words:
-        inputs = parse_inputs(words)
-    elif draw or not loaded.inputs:
-        inputs = random_inputs(loaded.inputs, seed=seed, sizes=parse_sizes(sizes))
-    else:
-        names = ", ".join(f"{i.name} {i.dtype}{list(i.shape)}" for i in loaded.inputs)
-        raise ArgumentError("the inputs are missing", where=str(model), expected=names, hint="give --input, --npz or --random")
-    times = []
-    for _ in range(repeat):
+    with progress(f"running {model.name}", as_json):
         started = time.perf_counter()
-        outputs = loaded.run(inputs)
-        times.append((time.perf_counter() - started) * 1e3)
+        loaded = find_engine(engine).load(model, threads=threads)
+        load_ms = (time.perf_counter() - started) * 1e3
+        if npz is not None:
+            inputs = load_npz(npz)
+        elif words:
+            inputs = parse_inputs(words)
+        elif draw or not loaded.inputs:
+            inputs = random_inputs(loaded.inputs, seed=seed, sizes=parse_sizes(sizes))
+        else:
+            names = ", ".join(f"{i.name}: {i.dtype}{shape_text(i.shape)}" for i in loaded.inputs)
+            hint = "give --input NAME=FILE.npy for each, --npz FILE, or --random"
+            raise ArgumentError("the inputs are missing", where=str(model), expected=names, hint=hint)
+        times = []
+        for _ in range(repeat):
+            started = time.perf_counter()
+            outputs = loaded.run(inputs)
+            times.append((time.perf_counter() - started) * 1e3)
     if output is not None:
-        with output.open("wb") as file:
-            np.savez(file, **outputs)  # type: ignore[arg-type]
-    content = {
+        _write(output, outputs)
+    figures = {name: _figures(np.asarray(value)) for name, value in outputs.items()}
+    content: dict[str, Any] = {
         "model": str(model),
         "engine": engine,
         "load_ms": round(load_ms, 3),
         "run_ms": round(median(times), 4),
         "runs": repeat,
-        "outputs": {name: _figures(np.asarray(value)) for name, value in outputs.items()},
+        "inputs": {name: list(value.shape) for name, value in inputs.items()},
+        "outputs": figures,
+        "written": None if output is None else str(output),
     }
 
     def text() -> None:
-        rows = [(n, f["dtype"], f["shape"], f["min"], f["max"], f["mean"], f["non_finite"]) for n, f in content["outputs"].items()]  # type: ignore[attr-defined]
+        for name, value in inputs.items():
+            click.echo(f"input {name}: {value.dtype}{shape_text(value.shape)}")
+        rows = [
+            (n, f["dtype"], shape_text(f["shape"]), *(_short(f[k]) for k in ("min", "max", "mean")), f["non_finite"])
+            for n, f in figures.items()
+        ]
         table(None, ("output", "dtype", "shape", "min", "max", "mean", "not finite"), rows)
-        click.echo(f"load {load_ms:.2f} ms, run {median(times):.3f} ms (median of {repeat})")
+        count = f"median of {repeat} runs" if repeat > 1 else "the first run"
+        click.echo(f"load {load_ms:.2f} ms, run {median(times):.3f} ms ({count})")
+        if output is not None:
+            click.echo(f"wrote {output}")
 
     emit(content, as_json, text)
 
 
-def _figures(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> dict[str, object]:
+def _write(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write an .npz, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(temporary).chmod(0o666 & ~mask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _figures(value: np.ndarray[Any, Any]) -> dict[str, Any]:
     wide = np.asarray(value, np.float64)
     finite = wide[np.isfinite(wide)]
     low, high, mean = (float(f(finite)) for f in (np.min, np.max, np.mean)) if finite.size else (None, None, None)
     return {
         "dtype": str(value.dtype),
         "shape": list(value.shape),
-        "min": None if low is None else float(f"{low:.6g}"),
-        "max": None if high is None else float(f"{high:.6g}"),
-        "mean": None if mean is None else float(f"{mean:.6g}"),
+        "min": low,
+        "max": high,
+        "mean": mean,
         "non_finite": int(wide.size - finite.size),
     }

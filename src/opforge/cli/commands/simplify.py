@@ -7,31 +7,39 @@ from pathlib import Path
 
 import click
 
-from opforge.cli._output import emit, json_option, progress, table
+from opforge.cli._models import load_onnx, node_kind
+from opforge.cli._output import emit, json_option, progress, size_text, table
 from opforge.cli._targets import load_packages
 
 __all__ = ["command"]
 
+_EPILOG = """\b
+Example:
+  opforge simplify model.onnx -o small.onnx --package my_gate
+"""
 
-@click.command("simplify")
+
+@click.command("simplify", short_help="Fold and clean an .onnx model, custom nodes included.", epilog=_EPILOG)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The .onnx to write.")
 @click.option("--package", "packages", multiple=True, help="Package or folder with operators that MODEL uses.")
 @json_option
 def command(model: Path, output: Path, packages: tuple[str, ...], as_json: bool) -> None:
-    """Write MODEL simplified: constants folded (custom ones by their own kernels), dead and doubled nodes gone."""
-    import onnx
+    """Write MODEL simplified: constants folded, dead, doubled and idle nodes gone, shapes known.
 
+    Custom nodes stay as they are; their shapes are known from the operators' declarations, and those with constant
+    inputs are computed by their own kernels. A node of an operator that nobody registered is never folded.
+    """
     from opforge.onnx import simplify
     from opforge.onnx._walk import nodes
     from opforge.onnx._write import write_model
 
     load_packages(packages)
-    before = onnx.load(str(model))
+    before = load_onnx(model)
     with progress(f"simplifying {model.name}", as_json):
         after = simplify(before)
     write_model(after, output)
-    counts = [Counter(_kind(place.node) for place in nodes(m, functions=False)) for m in (before, after)]
+    counts = [Counter(node_kind(place.node) for place in nodes(m, functions=False)) for m in (before, after)]
     kinds = sorted(set(counts[0]) | set(counts[1]))
     content = {
         "output": str(output),
@@ -40,13 +48,13 @@ def command(model: Path, output: Path, packages: tuple[str, ...], as_json: bool)
     }
 
     def text() -> None:
-        rows: list[tuple[object, ...]] = [(kind, counts[0][kind], counts[1][kind]) for kind in kinds if counts[0][kind] != counts[1][kind]]
-        table(None, ("operator", "before", "after"), [*rows, ("all", counts[0].total(), counts[1].total())])
-        click.echo(f"wrote {output}")
+        changed: list[tuple[object, ...]] = [
+            (k, counts[0][k], counts[1][k]) for k in kinds if counts[0][k] != counts[1][k]
+        ]
+        if changed:
+            table(None, ("operator", "before", "after"), [*changed, ("all", counts[0].total(), counts[1].total())])
+        else:
+            click.echo(f"nothing to simplify: {counts[0].total()} nodes")
+        click.echo(f"wrote {output} ({size_text(output)})")
 
     emit(content, as_json, text)
-
-
-def _kind(node: object) -> str:
-    domain, name = node.domain, node.op_type  # type: ignore[attr-defined]
-    return f"{domain}::{name}" if domain else str(name)

@@ -92,7 +92,9 @@ class _Loaded:
         try:
             values = self._session.run(None, dict(inputs))
         except Exception as problem:
-            raise ArgumentError("ONNX Runtime refused these inputs", where=self.__class__.__name__, got=str(problem)) from problem
+            raise ArgumentError(
+                "ONNX Runtime refused these inputs", where=self.__class__.__name__, got=str(problem)
+            ) from problem
         return dict(zip(self._outputs, (np.asarray(v) for v in values), strict=True))
 
 

@@ -1,0 +1,258 @@
+"""Readers of ``opforge inspect``: each gives plain data for JSON and a function that prints the same for people."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from opforge.cli._models import dtype_name, load_onnx, node_kind
+from opforge.cli._output import shape_text, size_text, table
+
+__all__ = ["bin_file", "library_file", "onnx_file"]
+
+Reading = tuple[dict[str, Any], Callable[[], None]]
+_METADATA_LENGTH = 300
+
+
+def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
+    """Read a .bin: section table, signature, operators, layouts, what it needs."""
+    from opforge.bin.format import read
+
+    opened = read(file)
+    program = opened.program
+    sections = [
+        {
+            "name": section.name,
+            "required": section.required,
+            "offset": section.offset,
+            "size": section.size,
+            "records": section.count,
+            "crc32c": f"{section.crc:08x}",
+        }
+        for section in opened.sections
+    ]
+    content: dict[str, Any] = {
+        "file": str(file),
+        "size": opened.size,
+        "format": opened.version,
+        "min_reader": opened.min_reader,
+        "sections": sections,
+    }
+
+    def section_table() -> None:
+        readers = f"format {opened.version}, for readers from {opened.min_reader}"
+        heads = ("section", "required", "offset", "bytes", "records", "crc32c")
+        yes = {True: "yes", False: "no"}
+        rows = [
+            (s["name"], yes[bool(s["required"])], *(s[k] for k in ("offset", "size", "records", "crc32c")))
+            for s in sections
+        ]
+        table(f"{file}: {size_text(file)}, {readers}", heads, rows)
+
+    if only_sections:
+        return content, section_table
+    graph = program.graphs[0]
+    nodes = [node for part in program.graphs for node in part.nodes]
+    kinds = Counter(node_kind(node) for node in nodes)
+    layouts = Counter(value.layout.kind for value in program.values if value.data is None)
+    packings = Counter(value.packing or "dense" for value in program.values if value.data is not None)
+    content |= {
+        "target": program.target,
+        "cpu_features": program.cpu_features,
+        "inputs": [_value(program.values[i]) for i in graph.inputs],
+        "outputs": [_value(program.values[i]) for i in graph.outputs],
+        "graphs": len(program.graphs),
+        "operators": dict(kinds.most_common()),
+        "layouts": dict(layouts),
+        "weights": dict(packings),
+        "conversions": kinds.get("opforge::Reorder", 0),
+        "required_operators": [
+            {
+                "domain": item.domain,
+                "name": item.name,
+                "since_version": item.version,
+                "library": item.library,
+                "schema_hash": item.schema_hash,
+            }
+            for item in program.required
+        ],
+        "metadata": program.metadata,
+        "nodes": [_node(program, node) for node in nodes] if list_nodes else [],
+    }
+
+    def text() -> None:
+        section_table()
+        click.echo()
+        _signature(content["inputs"], content["outputs"])
+        click.echo()
+        table(None, ("operator", "nodes"), kinds.most_common())
+        click.echo(f"target {program.target}; layouts: {_counts(layouts)}; constants: {_counts(packings) or 'none'}")
+        for item in program.required:
+            click.echo(f"needs the kernel of {item.domain}::{item.name}:{item.version} (library {item.library})")
+        _metadata(content["metadata"])
+        if list_nodes:
+            click.echo()
+            rows = [
+                (node_kind(n), _names(d["inputs"]), _names(d["outputs"]), _names(d["origin"]))
+                for n, d in zip(nodes, content["nodes"], strict=True)
+            ]
+            table(None, ("node", "inputs", "outputs", "made from"), rows)
+
+    return content, text
+
+
+def onnx_file(file: Path, _only_sections: bool, list_nodes: bool) -> Reading:
+    """Read an .onnx: imports, signature, operators, bodies, metadata, problems."""
+    from opforge.onnx import check_model
+    from opforge.onnx._walk import nodes
+
+    model = load_onnx(file, weights=False)
+    places = list(nodes(model, functions=False))
+    kinds = Counter(node_kind(place.node) for place in places)
+    constants = {item.name for item in model.graph.initializer}
+    inputs = [_info(item) for item in model.graph.input if item.name not in constants]
+    outputs = [_info(item) for item in model.graph.output]
+    imports = {item.domain or "ai.onnx": item.version for item in model.opset_import}
+    functions = [f"{f.domain}::{f.name}" for f in model.functions]
+    metadata = {item.key: item.value for item in model.metadata_props}
+    problems = [str(problem) for problem in check_model(model)]
+    content: dict[str, Any] = {
+        "file": str(file),
+        "size": file.stat().st_size,
+        "ir_version": model.ir_version,
+        "opset_imports": imports,
+        "inputs": inputs,
+        "outputs": outputs,
+        "operators": dict(kinds.most_common()),
+        "initializers": len(constants),
+        "functions": functions,
+        "metadata": metadata,
+        "problems": problems,
+        "nodes": [
+            {
+                "where": p.path,
+                "name": p.node.name,
+                "op": node_kind(p.node),
+                "inputs": list(p.node.input),
+                "outputs": list(p.node.output),
+            }
+            for p in places
+            if list_nodes
+        ],
+    }
+
+    def text() -> None:
+        domains = ", ".join(f"{domain} {version}" for domain, version in imports.items())
+        click.echo(f"{file}: {size_text(file)}, ir_version {model.ir_version}, domains {domains}")
+        _signature(inputs, outputs)
+        click.echo()
+        table(None, ("operator", "nodes"), kinds.most_common())
+        click.echo(f"constants: {len(constants)}; function bodies: {', '.join(functions) or 'none'}")
+        _metadata(metadata)
+        for problem in problems:
+            click.echo(f"problem: {problem}")
+        if list_nodes:
+            click.echo()
+            heads = ("where", "name", "operator", "inputs", "outputs")
+            rows = [
+                (n["where"], n["name"], n["op"], _names(n["inputs"]), _names(n["outputs"])) for n in content["nodes"]
+            ]
+            table(None, heads, rows)
+
+    return content, text
+
+
+def library_file(file: Path, _only_sections: bool, _list_nodes: bool) -> Reading:
+    """Read a kernel library's table. This loads native code."""
+    from opforge.build import load_library, manifest
+
+    content = {"file": str(file), "size": file.stat().st_size, **manifest(load_library(file.resolve()))}
+
+    def text() -> None:
+        click.echo(
+            f"{file}: {size_text(file)}, library {content['id']} version {content['version']}, ABI {content['abi']}"
+        )
+        built = "; ".join(content["build"].split("; ")[:2])  # compiler and profile; --json has the flags too
+        click.echo(f"content {content['content_hash'][:16]}, built with {built}")
+        click.echo()
+        rows = []
+        for item in content["operators"]:
+            dtypes = sorted({" ".join(kernel["dtypes"]) for kernel in item["kernels"]})
+            kind = "gradient" if "gradient" in item["flags"] else "formula" if "formula" in item["flags"] else "kernel"
+            rows.append(
+                (
+                    f"{item['domain']}::{item['name']}:{item['since_version']}",
+                    kind,
+                    ", ".join(dtypes),
+                    item["signature"],
+                )
+            )
+        table(None, ("operator", "kind", "dtypes", "signature"), rows)
+
+    return content, text
+
+
+def _value(value: Any) -> dict[str, Any]:  # noqa: ANN401 - opforge.bin.program.Value
+    return {"name": value.name, "dtype": dtype_name(value.dtype), "shape": value.shape, "layout": value.layout.kind}
+
+
+def _node(program: Any, node: Any) -> dict[str, Any]:  # noqa: ANN401 - opforge.bin.program
+    names = [value.name for value in program.values]
+    return {
+        "domain": node.domain,
+        "op": node.op,
+        "inputs": ["" if i < 0 else names[i] for i in node.inputs],
+        "outputs": ["" if i < 0 else names[i] for i in node.outputs],
+        "attributes": {k: f"{len(v)} bytes" if isinstance(v, bytes) else v for k, v in node.attributes.items()},
+        "origin": node.origin,
+    }
+
+
+def _info(item: Any) -> dict[str, Any]:  # noqa: ANN401 - onnx.ValueInfoProto
+    tensor = item.type.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        shape = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+    return {"name": item.name, "dtype": dtype_name(tensor.elem_type), "shape": shape}
+
+
+def _signature(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> None:
+    rows = [("input", v["name"], v["dtype"], shape_text(v["shape"])) for v in inputs]
+    rows += [("output", v["name"], v["dtype"], shape_text(v["shape"])) for v in outputs]
+    table(None, ("", "name", "dtype", "shape"), rows)
+
+
+def _metadata(metadata: Mapping[str, str]) -> None:
+    for key, value in metadata.items():
+        if key.endswith("opforge.operators"):
+            for item in _operators(value):
+                click.echo(f"made with {item}")
+        else:
+            click.echo(f"{key}: {value if len(value) < _METADATA_LENGTH else value[:_METADATA_LENGTH] + ' ...'}")
+
+
+def _operators(value: str) -> list[str]:
+    """Read our own metadata of operators; what does not look like it is shown as it stands."""
+    try:
+        rows = json.loads(value)
+        return [
+            f"{row['domain']}::{row['name']}:{row['version']}"
+            + (f" of the package {row['package']}" if row["package"] else "")
+            + f", declaration {row['schema_hash'][:12]}"
+            for row in rows
+        ]
+    except (ValueError, KeyError, TypeError):
+        return [value[:_METADATA_LENGTH]]
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(name or "-" for name in names)
