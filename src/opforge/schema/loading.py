@@ -164,7 +164,12 @@ def _load_path(path: Path) -> list[ModuleType]:
     # A project folder: its packages lie beside pyproject.toml or in src/.
     source = path / "src" if (path / "src").is_dir() else path
     packages = sorted(p for p in source.iterdir() if (p / "__init__.py").exists() and p.name != "tests")
-    return [module for package in packages for module in _load_path(package)]
+    # They are imported by their own names, as after an installation, so that their modules can import each other.
+    sys.path.insert(0, str(source))
+    try:
+        return [module for package in packages for module in _load_package(package.name)]
+    finally:
+        sys.path.remove(str(source))
 
 
 def _import_file(path: Path) -> ModuleType:
