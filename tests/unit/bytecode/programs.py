@@ -176,11 +176,12 @@ def compile_programs(programs: list[Program], folder: Path, flags: list[str], st
 def random_array(rng: np.random.Generator, type_: ValueType, storage: str, shape: tuple[int, ...]) -> np.ndarray:
     """Values with all the special ones among them."""
     if type_ is BOOL:
-        return rng.integers(0, 2, shape).astype(np.bool_)
+        return np.asarray(rng.integers(0, 2, shape)).astype(np.bool_)
     if type_ in INTEGERS:
         info = np.iinfo(VALUE_DTYPES[type_])
-        return rng.integers(info.min, info.max, shape, dtype=VALUE_DTYPES[type_], endpoint=True)
-    x = (rng.standard_normal(shape) * np.exp(rng.uniform(-3, 3, shape))).astype(NUMPY[storage] if type_ is T else np.float32)
+        return np.asarray(rng.integers(info.min, info.max, shape, dtype=VALUE_DTYPES[type_], endpoint=True))
+    x = np.asarray(rng.standard_normal(shape) * np.exp(rng.uniform(-3, 3, shape)))  # an array even if 0-d
+    x = x.astype(NUMPY[storage] if type_ is T else np.float32)
     flat = x.reshape(-1)
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-44, 1, -1, 88.9, -104, 3e38, 65504, 0.5, 1e-7])
     if flat.size:
