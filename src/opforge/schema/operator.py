@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from opforge.errors import ArgumentError, SchemaError, UnsupportedError
-from opforge.schema import describe, hosts
+from opforge.schema import describe
 from opforge.schema.attributes import AttributeValue, coerce_all
 from opforge.schema.dtypes import DType
+from opforge.schema.hosts import call_numpy, prepare
 from opforge.schema.infer import PLAIN, Binding, Guards, ShapeLike
 from opforge.schema.signature import Signature, format_types, parse_types
 
@@ -257,14 +258,16 @@ class Operator:
         Returns:
             One tensor, or a tuple where the signature has several outputs.
         """
-        if attributes and not self._input_names.isdisjoint(attributes):
-            tensors, attributes = self._by_position(tensors, attributes)
         # PyTorch's tracer follows these lines, so they stay plain and read routes only after it is filled.
+        if not attributes:  # the shortest way for the commonest call
+            if tensors and prepare(self, kind := type(tensors[0])):
+                return self.routes[kind](*tensors)
+        elif not self._input_names.isdisjoint(attributes):
+            tensors, attributes = self._by_position(tensors, attributes)
         for tensor in tensors:
-            kind = type(tensor)
-            if hosts.prepare(self, kind):
+            if prepare(self, kind := type(tensor)):
                 return self.routes[kind](*tensors, **attributes)
-        return hosts.call_numpy(self, tensors, attributes)
+        return call_numpy(self, tensors, attributes)
 
     def _by_position(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Bring inputs that were given by name to their positions."""
