@@ -109,7 +109,8 @@ class JsonReader {
         out += "\"\\/\b\f\n\r\t"[simple];
         continue;
       }
-      const std::string digits(text_.substr(at_ + 1, 4));  // of a control character: others are written as they are
+      const std::string digits(
+          text_.substr(at_ + 1, 4));  // of a control character: others are written as they are
       if (c != 'u' || digits.substr(0, 2) != "00") abort();
       out += static_cast<char>(strtol(digits.c_str(), nullptr, 16));
       at_ += 4;
