@@ -177,7 +177,8 @@ enum { /* opforge_operator.flags */
 };
 
 /* One instance for one device and one choice of dtypes. dtypes[k] is the dtype of the k-th type variable, in
- * the order of first appearance in the signature. inplace: pairs (input, output) whose buffers may be one. */
+ * the order of first appearance in the signature. inplace: n_inplace pairs (input, output) whose buffers may
+ * be one. */
 typedef struct opforge_kernel {
   uint32_t size;
   uint32_t abi;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,10 +34,12 @@ def compile_units(
     for unit in units:
         (folder / unit.name).write_text(unit.text, encoding="utf-8")
     workers = max(1, min(len(units), len(os.sched_getaffinity(0))))
+    running = _Processes()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            results = list(pool.map(lambda unit: _compile(compiler, unit, flags, folder, where), units))
-        except BaseException:
+            results = list(pool.map(lambda unit: _compile(compiler, unit, flags, folder, where, running), units))
+        except BaseException:  # an interrupt comes to this thread while others wait for their compilers
+            running.stop()
             pool.shutdown(cancel_futures=True)
             raise
     objects = [folder / f"{unit.name}.o" for unit in units]
@@ -49,7 +53,7 @@ def compile_units(
 def link(compiler: Compiler, objects: Sequence[Path], output: Path, flags: Sequence[str], where: str) -> None:
     """Link `objects` into the shared object `output`."""
     command = [*compiler.command, *map(str, objects), "-o", str(output), *flags, "-lm"]
-    code, text = _run(command, output.parent)
+    code, text = _Processes().run(command, output.parent)
     if code:
         hint = "define the symbol that the sources use, or do not use it"
         raise BuildError("the link failed", where=where, got=f"\n{_shorten(text)}", hint=hint)
@@ -62,10 +66,12 @@ def read_depfile(path: Path, folder: Path) -> list[Path]:
     return [(folder / re.sub(r"\\(.)", r"\1", name).replace("$$", "$")).resolve() for name in names]
 
 
-def _compile(compiler: Compiler, unit: Unit, flags: Sequence[str], folder: Path, where: str) -> str:
+def _compile(
+    compiler: Compiler, unit: Unit, flags: Sequence[str], folder: Path, where: str, running: _Processes
+) -> str:
     source, target = unit.name, f"{unit.name}.o"
     command = [*compiler.command, "-c", source, "-o", target, "-MMD", "-MF", f"{unit.name}.d", *flags, *unit.flags]
-    code, text = _run(command, folder)
+    code, text = running.run(command, folder)
     if code == 0:
         return text
     place = re.search(r"^(?!In file)(\S[^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: (.*)$", text, re.MULTILINE)
@@ -95,32 +101,56 @@ def _shorten(text: str) -> str:
     return "\n".join("    " + line for line in kept)
 
 
-def _run(command: Sequence[str], folder: Path) -> tuple[int, str]:
-    """Run a command in its own process group, so that an interrupt or timeout takes its children along."""
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
-    )
-    try:
-        text, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
-    except BaseException as error:
+class _Processes:
+    """Compilers that run now, each in its own process group: an interrupt or timeout takes its children along."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def run(self, command: Sequence[str], folder: Path) -> tuple[int, str]:
+        """Run a command and return its status and words."""
+        with self._lock:
+            if self._stopped:
+                raise BuildError("the build was stopped", where=command[0])
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
+            )
+            self._running.add(process)
         try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise BuildError(
-                f"the compiler did not finish in {_TIMEOUT_SECONDS:.0f} s",
-                where=" ".join(command[:4]),
-                hint="simplify the kernel, or raise OPFORGE_COMPILE_TIMEOUT (seconds)",
-            ) from None
-        raise
-    return process.returncode, text
+            text, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+        except BaseException as error:
+            _kill(process)
+            process.communicate()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise BuildError(
+                    f"the compiler did not finish in {_TIMEOUT_SECONDS:g} s",
+                    where=" ".join(command[:4]),
+                    hint="simplify the kernel, or raise OPFORGE_COMPILE_TIMEOUT (seconds)",
+                ) from None
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        return process.returncode, text
+
+    def stop(self) -> None:
+        """Kill what runs and let nothing more start."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

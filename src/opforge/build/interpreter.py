@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import warnings
 from functools import cache
 
 from opforge._paths import runtime_library
 from opforge.build import abi
+from opforge.build.flags import default_profile
 from opforge.build.library import LoadedLibrary, read_table
 from opforge.build.plan import LibraryPlan
 from opforge.codegen.cpp import program_of
@@ -61,6 +63,7 @@ def runtime() -> ctypes.CDLL:
 
 def interpreter_library(plan: LibraryPlan) -> LoadedLibrary:
     """Return a library whose kernels interpret the formulas of `plan`, bit for bit as compiled ones."""
+    _check_profile()
     function = runtime().opforge_interpreter_library
     function.restype = ctypes.c_void_p
     function.argtypes = [
@@ -93,3 +96,13 @@ def interpreter_library(plan: LibraryPlan) -> LoadedLibrary:
         text = reason.value.decode("utf-8", "replace")
         raise InternalError("the interpreter refuses a formula", where=plan.operators[0].key, got=text)
     return read_table(address)
+
+
+def _check_profile() -> None:
+    """Warn where the interpreter rounds otherwise than the profile that was asked for."""
+    function = runtime().opforge_numeric_profile
+    function.restype = ctypes.c_char_p
+    actual = function().decode()
+    if default_profile() == "strict" and actual != "strict":
+        text = f"OPFORGE_PROFILE=strict, but the interpreter runs in the {actual} profile; set OPFORGE_ISA=baseline too"
+        warnings.warn(text, RuntimeWarning, stacklevel=6)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,6 +124,39 @@ def test_killed_build_leaves_no_lock(tmp_path):
     assert "[2.0, 2.0, 2.0]" in out, err
     assert time.monotonic() - start < 20
     assert not any(w.exists() for w in work)
+
+
+def test_interrupted_build_takes_its_compilers_along(tmp_path):
+    marker = f"opforge-test-{os.getpid()}"
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *-dM*) exec g++ "$@" ;; esac\nsh -c "sleep 60; echo {marker}"\n')
+    slow.chmod(0o755)
+    folder = write_scale(tmp_path / "package", "Interrupted")
+    child = run_child(folder, CXX=str(slow))
+    deadline = time.monotonic() + 30
+    while not running(marker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert running(marker), "the compiler did not start"
+    start = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=20)
+    assert time.monotonic() - start < 15
+    assert "KeyboardInterrupt" in err
+    assert not running(marker)
+    assert not list(cache_dir().rglob("tmp-*"))
+
+
+def running(marker):
+    """Give the processes whose command line holds the marker."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in content and f"/{os.getpid()}/" not in str(path):
+            found.append(path)
+    return found
 
 
 def test_waiting_is_announced(tmp_path, scale, monkeypatch, capfd):
