@@ -18,7 +18,13 @@ struct Out {
   void put(const char* data) { put(data, std::strlen(data)); }
 };
 
-void write(const Program& program, uint32_t id, bool inner, Out* out) {
+// How strongly the sign of an expression binds; what binds less gets parentheses.
+int strength(const Program& program, uint32_t id) {
+  const uint32_t op = program.dimensions[id].op;
+  return op == format::kAdd || op == format::kSub ? 1 : op == format::kMul || op == format::kFloorDiv ? 2 : 3;
+}
+
+void write(const Program& program, uint32_t id, int outer, Out* out) {
   const format::Dimension& d = program.dimensions[id];
   if (d.op == format::kNumber) {
     char number[24];
@@ -32,16 +38,17 @@ void write(const Program& program, uint32_t id, bool inner, Out* out) {
   } else if (d.op >= format::kCeilDiv) {
     out->put(kCalls[d.op - format::kCeilDiv]);
     out->put("(");
-    write(program, d.a, false, out);
+    write(program, d.a, 0, out);
     out->put(", ");
-    write(program, static_cast<uint32_t>(d.b), false, out);
+    write(program, static_cast<uint32_t>(d.b), 0, out);
     out->put(")");
   } else {
-    if (inner) out->put("(");
-    write(program, d.a, true, out);
+    const int own = strength(program, id);
+    if (own < outer) out->put("(");
+    write(program, d.a, own, out);
     out->put(kSigns[d.op]);
-    write(program, static_cast<uint32_t>(d.b), true, out);
-    if (inner) out->put(")");
+    write(program, static_cast<uint32_t>(d.b), own + 1, out);
+    if (own < outer) out->put(")");
   }
 }
 
@@ -69,7 +76,7 @@ int64_t apply(uint32_t op, int64_t a, int64_t b) {
 
 size_t dimension_text(const Program& program, uint32_t dimension, char* text, size_t size) {
   Out out{text, size, 0};
-  write(program, dimension, false, &out);
+  write(program, dimension, 0, &out);
   if (size > 0) text[out.used < size ? out.used : size - 1] = '\0';
   return out.used;
 }

@@ -27,6 +27,7 @@ _CALLS = {
     "max": DimensionOp.MAX,
 }
 _SIGNS = {DimensionOp.ADD: "+", DimensionOp.SUB: "-", DimensionOp.MUL: "*", DimensionOp.FLOORDIV: "//"}
+_STRENGTH = {DimensionOp.ADD: 1, DimensionOp.SUB: 1, DimensionOp.MUL: 2, DimensionOp.FLOORDIV: 2}
 _LARGEST = 2**46
 
 
@@ -105,8 +106,13 @@ def _text(rows: list[tuple[int, int, int]], strings: list[str], index: int) -> s
     left, right = _text(rows, strings, a), _text(rows, strings, b)
     if op in (DimensionOp.CEILDIV, DimensionOp.MIN, DimensionOp.MAX):
         return f"{DimensionOp(op).name.lower()}({left}, {right})"
-    return f"{_operand(rows, a, left)}{_SIGNS[DimensionOp(op)]}{_operand(rows, b, right)}"
+    strength = _STRENGTH[DimensionOp(op)]
+    if _strength(rows, a) < strength:
+        left = f"({left})"
+    if _strength(rows, b) <= strength:
+        right = f"({right})"
+    return f"{left}{_SIGNS[DimensionOp(op)]}{right}"
 
 
-def _operand(rows: list[tuple[int, int, int]], index: int, text: str) -> str:
-    return f"({text})" if rows[index][0] in _SIGNS else text
+def _strength(rows: list[tuple[int, int, int]], index: int) -> int:
+    return _STRENGTH.get(DimensionOp(rows[index][0]), 3)

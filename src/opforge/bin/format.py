@@ -116,6 +116,7 @@ def _write(stream: BinaryIO, encoded: Encoded, program: Program) -> int:
         row["crc"] = crc32c(body)
         stream.seek(int(row["offset"]))
         stream.write(body)
+    stream.truncate(offset)  # a last section without bytes still has its place
     header = np.zeros(1, HEADER)
     header["magic"], header["version"], header["min_reader"] = MAGIC, VERSION, MIN_READER
     header["sections"], header["file_size"] = count, offset

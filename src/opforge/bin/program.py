@@ -15,7 +15,7 @@ Dim = int | str | None
 
 @dataclass(frozen=True)
 class Layout:
-    """Placement of a value: ``plain``, ``c16``, ``nhwc`` or ``nhwc16`` and its halo (top, left, bottom, right) in pixels."""
+    """Placement of a value: ``plain``, ``c16``, ``nhwc`` or ``nhwc16``; halo (top, left, bottom, right) in pixels."""
 
     kind: str = "plain"
     halo: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -31,7 +31,7 @@ class Value:
         shape: logical dimensions, or None when even the rank is unknown.
         layout: placement in memory.
         data: packed bytes of a constant (any array; stored as it lies), else None.
-        packing: how ``data`` is packed ("" = dense row-major), e.g. "matmul16", "conv16", "depthwise16", "first16", "winograd16".
+        packing: how ``data`` is packed ("" = dense row-major), e.g. "matmul16", "conv16", "winograd16".
     """
 
     name: str
@@ -54,7 +54,7 @@ class Node:
     """One operation.
 
     Attributes:
-        domain: "" for ONNX operators (newest opset), "opforge" for those made by the compiler, else the operator's own domain.
+        domain: "" for ONNX operators (newest opset), "opforge" for those of the compiler, else the operator's own.
         op: operator name.
         since_version: the since_version of the operator that this node means.
         inputs: value indices, -1 for an absent optional input.
@@ -74,7 +74,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in schedule order. ``inputs``, ``outputs`` and ``captures`` (read from the outer graph) are value indices."""
+    """Nodes in schedule order; ``inputs``, ``outputs``, ``captures`` (from the outer graph) are value indices."""
 
     name: str
     inputs: list[int] = field(default_factory=list)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.native import native
 from opforge.bin.program import Dim
-from opforge.errors import ArgumentError, DtypeError
+from opforge.errors import ArgumentError, DtypeError, MissingOperatorError
 
 __all__ = ["NodeTime", "Session", "ValueInfo"]
 
@@ -91,16 +91,15 @@ class Session:
             raise ArgumentError("unknown way to verify", where="verify", expected="'lazy' or 'full'", got=repr(verify))
         if threads is not None and threads < 1:
             raise ArgumentError("threads must be at least 1", where="threads", expected=">= 1 or None", got=threads)
-        self._native = native().Session(
-            str(source),
-            threads or 0,
-            verify == "full",
-            [os.fspath(item) for item in libraries],
-            _installed_folders() if allow_native else [],
-            allow_native,
-            mmap,
-            NUMPY_DTYPES,
-        )
+        options = (threads or 0, verify == "full", [os.fspath(item) for item in libraries])
+        try:
+            self._native = native().Session(str(source), *options, [], allow_native, mmap, NUMPY_DTYPES)
+        except MissingOperatorError:
+            # Only now: listing the installed packages takes longer than opening most models.
+            folders = _installed_folders() if allow_native else []
+            if not folders:
+                raise
+            self._native = native().Session(str(source), *options, folders, allow_native, mmap, NUMPY_DTYPES)
         self._path = source
         self._run = self._native.run
         self._inputs = [_info(*row) for row in self._native.values(True)]
@@ -167,11 +166,16 @@ class Session:
             if name not in known:
                 near = nearest(str(name), sorted(known))
                 hint = f"did you mean {near!r}?" if near else None
-                raise ArgumentError("there is no such input", where=str(self._path), expected=names, got=repr(name), hint=hint)
+                raise ArgumentError(
+                    "there is no such input", where=str(self._path), expected=names, got=repr(name), hint=hint
+                )
         missing = [info.name for info in self._inputs if info.name not in inputs]
         if missing:
             raise ArgumentError(
-                "inputs are missing", where=str(self._path), expected=names, got=f"nothing for {', '.join(map(repr, missing))}"
+                "inputs are missing",
+                where=str(self._path),
+                expected=names,
+                got=f"nothing for {', '.join(map(repr, missing))}",
             )
         return {info.name: _dense(info, inputs[info.name]) for info in self._inputs}
 
@@ -201,7 +205,7 @@ def _dense(info: ValueInfo, value: object) -> Array:
 
 
 def _installed_folders() -> list[str]:
-    """Return the folders of installed operator packages (entry points ``opforge.operators``), without importing them."""
+    """Return the folders of installed operator packages (group ``opforge.operators``), without importing them."""
     folders: list[str] = []
     for entry in packages.entry_points(group="opforge.operators"):
         top, *rest = entry.value.partition(":")[0].split(".")  # finding a dotted module would import its parent

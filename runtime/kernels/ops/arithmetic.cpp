@@ -1,0 +1,227 @@
+// arithmetic.cpp: elementwise ONNX operators on integers, which formula bytecode does not hold: what models
+// compute on shapes and indices. Integers wrap; division truncates; x / 0 and x % 0 give 0.
+#include <type_traits>
+
+#include "kernels/move.h"
+
+namespace opforge {
+namespace {
+
+using namespace kernels;
+
+enum Op {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,
+  kMin,
+  kMax,
+  kPow,
+  kEqual,
+  kLess,
+  kLessOrEqual,
+  kGreater,
+  kGreaterOrEqual,
+  kNeg,
+  kAbs,
+  kSign,
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kBitNot,
+};
+
+constexpr bool compares(Op op) { return op >= kEqual && op <= kGreaterOrEqual; }
+constexpr bool is_unary(Op op) { return op == kNeg || op == kAbs || op == kSign || op == kBitNot; }
+
+template <class T>
+T power(T base, T exponent) {
+  using U = std::make_unsigned_t<T>;
+  if (exponent < 0) return base == 1 ? 1 : base == static_cast<T>(-1) ? (exponent & 1 ? base : 1) : 0;
+  U result = 1, factor = static_cast<U>(base);
+  for (U e = static_cast<U>(exponent); e != 0; e >>= 1) {
+    if (e & 1) result = static_cast<U>(result * factor);
+    factor = static_cast<U>(factor * factor);
+  }
+  return static_cast<T>(result);
+}
+
+// Wrapping arithmetic runs in uint64, where it is defined, and is cut to T.
+template <class T>
+T wrap(uint64_t value) {
+  return static_cast<T>(value);
+}
+
+template <Op op, class T>
+auto apply(T a, T b, bool floor_mod) {
+  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  if constexpr (op == kAdd) return wrap<T>(x + y);
+  if constexpr (op == kSub) return wrap<T>(x - y);
+  if constexpr (op == kMul) return wrap<T>(x * y);
+  if constexpr (op == kDiv) {
+    if (b == 0) return T{0};
+    if (std::is_signed_v<T> && b == static_cast<T>(-1)) return wrap<T>(uint64_t{0} - x);
+    return static_cast<T>(a / b);
+  }
+  if constexpr (op == kMod) {
+    if (b == 0 || (std::is_signed_v<T> && b == static_cast<T>(-1))) return T{0};
+    const T r = static_cast<T>(a % b);
+    return floor_mod && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
+  }
+  if constexpr (op == kMin) return a < b ? a : b;
+  if constexpr (op == kMax) return a > b ? a : b;
+  if constexpr (op == kPow) return power(a, b);
+  if constexpr (op == kEqual) return a == b;
+  if constexpr (op == kLess) return a < b;
+  if constexpr (op == kLessOrEqual) return a <= b;
+  if constexpr (op == kGreater) return a > b;
+  if constexpr (op == kGreaterOrEqual) return a >= b;
+  if constexpr (op == kNeg) return wrap<T>(uint64_t{0} - x);
+  if constexpr (op == kAbs) return a < 0 ? wrap<T>(uint64_t{0} - x) : a;
+  if constexpr (op == kSign) return static_cast<T>((a > 0) - (a < 0));
+  if constexpr (op == kBitAnd) return static_cast<T>(a & b);
+  if constexpr (op == kBitOr) return static_cast<T>(a | b);
+  if constexpr (op == kBitXor) return static_cast<T>(a ^ b);
+  if constexpr (op == kBitNot) return static_cast<T>(~a);
+}
+
+// One operand: where element k of the broadcast result comes from.
+struct Operand {
+  const Tensor* tensor;
+  int64_t strides[kMaxRank];
+  int64_t at(int64_t k, const Shape& out) const {
+    int64_t from = 0;
+    for (int d = out.rank - 1; d >= 0; --d) {
+      from += k % out.dims[d] * strides[d];
+      k /= out.dims[d];
+    }
+    return from;
+  }
+};
+
+template <Op op, class T>
+void loop(RunContext& c, const Tensor& a, const Tensor& b, bool floor_mod) {
+  const Shape& out = c.outputs[0].shape;
+  Operand x{&a, {}}, y{&b, {}};
+  broadcast_strides(a.shape, out, x.strides);
+  broadcast_strides(b.shape, out, y.strides);
+  const bool straight = same_shape(a.shape, out) && same_shape(b.shape, out);
+  using R = decltype(apply<op>(T{}, T{}, false));
+  R* to = c.outputs[0].as<R>();
+  const T *p = a.as<T>(), *q = b.as<T>();
+  c.parallel(out.elements(), 8192, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      to[k] = straight ? apply<op>(p[k], q[k], floor_mod)
+                       : apply<op>(p[x.at(k, out)], q[y.at(k, out)], floor_mod);
+    }
+  });
+}
+
+bool integer(DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kU16:
+    case DType::kI16:
+    case DType::kU32:
+    case DType::kI32:
+    case DType::kU64:
+    case DType::kI64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+template <Op op>
+Status run_pair(RunContext& c, const Tensor& a, const Tensor& b) {
+  // ONNX: fmod=1 truncates (sign of the dividend), fmod=0 floors (sign of the divisor).
+  const bool floor_mod = op == kMod && c.attributes->get_int("fmod", 0) == 0;
+  switch (a.dtype) {
+    case DType::kU8:
+      loop<op, uint8_t>(c, a, b, floor_mod);
+      break;
+    case DType::kI8:
+      loop<op, int8_t>(c, a, b, floor_mod);
+      break;
+    case DType::kU16:
+      loop<op, uint16_t>(c, a, b, floor_mod);
+      break;
+    case DType::kI16:
+      loop<op, int16_t>(c, a, b, floor_mod);
+      break;
+    case DType::kU32:
+      loop<op, uint32_t>(c, a, b, floor_mod);
+      break;
+    case DType::kI32:
+      loop<op, int32_t>(c, a, b, floor_mod);
+      break;
+    case DType::kU64:
+      loop<op, uint64_t>(c, a, b, floor_mod);
+      break;
+    default:
+      loop<op, int64_t>(c, a, b, floor_mod);
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+template <Op op>
+Status infer(InferContext& c) {
+  if (Status status = check_movable(c)) return status;
+  Shape out = c.inputs[0].shape;
+  const DType dtype = c.inputs[0].dtype;
+  for (int32_t k = 0; k < c.n_inputs; ++k) {
+    if (!integer(c.inputs[k].dtype) || c.inputs[k].dtype != dtype) {
+      return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "input %d is no integer of the first one's dtype", k);
+    }
+    if (!broadcast(out, c.inputs[k].shape, &out)) {
+      return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "input %d cannot be broadcast", k);
+    }
+  }
+  const bool good = c.n_inputs >= (is_unary(op) ? 1 : 2) || ((op == kMin || op == kMax) && c.n_inputs == 1);
+  if (!good || c.outputs[0].dtype != (compares(op) ? DType::kBool : dtype)) {
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the inputs or the result's dtype are not valid");
+  }
+  c.outputs[0].shape = out;
+  return OPFORGE_STATUS_OK;
+}
+
+template <Op op>
+Status run(RunContext& c) {
+  if (is_unary(op) || c.n_inputs == 1) return run_pair<op>(c, c.inputs[0], c.inputs[0]);
+  run_pair<op>(c, c.inputs[0], c.inputs[1]);
+  // Min and Max take any number of inputs: the result so far is the left operand of the next.
+  if constexpr (op == kMin || op == kMax) {
+    for (int32_t k = 2; k < c.n_inputs; ++k) run_pair<op>(c, c.outputs[0], c.inputs[k]);
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+constexpr OpKernel kRows[] = {
+    {"", "Add", 7, kNewest, nullptr, infer<kAdd>, run<kAdd>},
+    {"", "Sub", 7, kNewest, nullptr, infer<kSub>, run<kSub>},
+    {"", "Mul", 7, kNewest, nullptr, infer<kMul>, run<kMul>},
+    {"", "Div", 7, kNewest, nullptr, infer<kDiv>, run<kDiv>},
+    {"", "Mod", 10, kNewest, nullptr, infer<kMod>, run<kMod>},
+    {"", "Min", 8, kNewest, nullptr, infer<kMin>, run<kMin>},
+    {"", "Max", 8, kNewest, nullptr, infer<kMax>, run<kMax>},
+    {"", "Pow", 7, kNewest, nullptr, infer<kPow>, run<kPow>},
+    {"", "Equal", 7, kNewest, nullptr, infer<kEqual>, run<kEqual>},
+    {"", "Less", 7, kNewest, nullptr, infer<kLess>, run<kLess>},
+    {"", "LessOrEqual", 12, kNewest, nullptr, infer<kLessOrEqual>, run<kLessOrEqual>},
+    {"", "Greater", 7, kNewest, nullptr, infer<kGreater>, run<kGreater>},
+    {"", "GreaterOrEqual", 12, kNewest, nullptr, infer<kGreaterOrEqual>, run<kGreaterOrEqual>},
+    {"", "Neg", 6, kNewest, nullptr, infer<kNeg>, run<kNeg>},
+    {"", "Abs", 6, kNewest, nullptr, infer<kAbs>, run<kAbs>},
+    {"", "Sign", 9, kNewest, nullptr, infer<kSign>, run<kSign>},
+    {"", "BitwiseAnd", 18, kNewest, nullptr, infer<kBitAnd>, run<kBitAnd>},
+    {"", "BitwiseOr", 18, kNewest, nullptr, infer<kBitOr>, run<kBitOr>},
+    {"", "BitwiseXor", 18, kNewest, nullptr, infer<kBitXor>, run<kBitXor>},
+    {"", "BitwiseNot", 18, kNewest, nullptr, infer<kBitNot>, run<kBitNot>},
+};
+
+}  // namespace
+}  // namespace opforge
+
+OPFORGE_KERNELS(arithmetic, opforge::kRows);
