@@ -111,6 +111,9 @@ class Kernels:
     kernels: dict[str, LibraryKernel]
     kept: object = None
 
+    def input_dtype(self, k: int, storage: str) -> np.dtype:
+        return dtype_of(self.program.inputs[k], storage).numpy
+
     def __call__(self, storage, inputs, attributes=(), wanted=None):
         """Run on arrays; outputs that are not wanted come back as None."""
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
@@ -125,11 +128,11 @@ class Kernels:
         return [next(rest) if group else None for group in outputs]
 
 
-def interpreted(program: Program, storages=tuple(STORAGES)) -> Kernels:
+def interpret_blob(blob: bytes, storages: tuple[str, ...]) -> Kernels | None:
+    """Kernels of a blob, None where the interpreter refuses it."""
     function = runtime().opforge_interpreter_library
     function.restype = ctypes.c_void_p
     function.argtypes = None
-    blob = program.encode()
     dtypes = [DType.parse(NUMPY[s]) for s in storages]
     array = (abi.DType * len(dtypes))(*[abi.DType(d.code, d.bits, 1) for d in dtypes])
     row = _Description(ctypes.sizeof(_Description), abi.ABI, b"t", b"P", 1, 0, b"", b"", b"none", b"", b"", blob,
@@ -137,10 +140,16 @@ def interpreted(program: Program, storages=tuple(STORAGES)) -> Kernels:
     reason = ctypes.create_string_buffer(512)
     address = function(ctypes.byref(row), ctypes.c_int32(1), b"t", b"1", b"", reason, ctypes.c_size_t(512))
     if not address:
-        raise AssertionError(reason.value.decode())
-    library = read_table(address)
-    kernels = library.operators["t::P:1"].kernels
-    return Kernels(program, dict(zip(storages, kernels, strict=True)))
+        assert b"too many values live at once" in reason.value, reason.value
+        return None
+    kernels = read_table(address).operators["t::P:1"].kernels
+    return Kernels(Program.decode(blob), dict(zip(storages, kernels, strict=True)))
+
+
+def interpreted(program: Program, storages: tuple[str, ...] = tuple(STORAGES)) -> Kernels:
+    kernels = interpret_blob(program.encode(), storages)
+    assert kernels is not None
+    return kernels
 
 
 def compile_programs(programs: list[Program], folder: Path, flags: list[str], storages=tuple(STORAGES)) -> list[Kernels]:
