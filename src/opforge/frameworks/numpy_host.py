@@ -76,18 +76,23 @@ def _arrays(operator: Operator, tensors: Sequence[Any]) -> list[list[Array | Non
     known: dict[str, np.dtype[Any]] = {}
     for parameter, group in zip(operator.signature.inputs, groups, strict=True):
         for value in group:
-            if value is not None and not isinstance(value, int | float | list):
+            if value is not None and not _is_weak(value):
                 known.setdefault(parameter.type, np.asarray(value).dtype)
     result: list[list[Array | None]] = []
     for parameter, group in zip(operator.signature.inputs, groups, strict=True):
         fallback = parameter.dtype.numpy if parameter.dtype else None
         made: list[Array | None] = []
         for value in group:
-            weak = isinstance(value, int | float | list)
+            weak = _is_weak(value)
             dtype = (known.get(parameter.type) or fallback or _default(operator, parameter.type)) if weak else None
             made.append(None if value is None else _native(np.asarray(value, dtype)))
         result.append(made)
     return result
+
+
+def _is_weak(value: object) -> bool:
+    """Whether it is a Python number or a list of them; np.float64 is a subclass of float, yet has a dtype."""
+    return type(value) in (bool, int, float, list)
 
 
 def _default(operator: Operator, variable: str) -> np.dtype[Any] | None:

@@ -115,3 +115,9 @@ def test_strided_inputs_give_the_bits_of_dense_ones(operator):
         dense = [np.ascontiguousarray(a) for a in inputs]
         dense[1:] = [np.float32(0.25)] * (len(inputs) - 1)
         assert operator(*inputs).tobytes() == operator(*dense).tobytes()
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.host_name)
+def test_gradients_to_second_order_against_differences(operator):
+    results = operator.grad_check()
+    assert any(result.analytic != 0 for result in results)
