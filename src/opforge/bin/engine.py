@@ -32,18 +32,51 @@ class OpforgeEngine:
             )
         return Availability(True, version=__version__)
 
+    def prepare(self) -> None:
+        """Load the native runtime."""
+        from opforge.bin.native import native
+
+        native()
+
     def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
         """Load a model; an ONNX file is compiled to a temporary .bin first."""
-        from opforge.bin.compiler import compile as compile_model
         from opforge.bin.session import Session
 
         if Path(model).suffix == ".bin":
-            return _Loaded(Session(model, threads=threads))
+            return _Loaded(Session(model, threads=threads, libraries=_libraries(Path(model))))
+        from opforge.bin.compiler import compile as compile_model
+
         with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
             target = Path(folder) / "model.bin"
             compile_model(model, target)
             # The mapping outlives the name: Linux keeps the file until the session closes it.
-            return _Loaded(Session(target, threads=threads))
+            return _Loaded(Session(target, threads=threads, libraries=_libraries(target)))
+
+
+def _libraries(path: Path) -> list[Path]:
+    """Give the libraries of kernel operators that the file needs and this process knows, compiled where need be.
+
+    A session by itself finds only what is installed or named; here the user's packages are loaded already.
+    """
+    from opforge.bin.format import read, read_table
+    from opforge.bin.layout import Kind
+    from opforge.build import library_for
+    from opforge.schema import discover, registry
+
+    if not any(section.kind == Kind.OPERATORS for section in read_table(path).sections):
+        return []
+    found: list[Path] = []
+    for item in read(path).program.required:
+        operator = registry.find(item.domain, item.name, item.version)
+        if operator is None:
+            discover()
+            operator = registry.find(item.domain, item.name, item.version)
+        if operator is None or operator.is_formula or operator.schema_hash != item.schema_hash:
+            continue  # the session says what is missing, and where it looked
+        library = library_for([operator]).path
+        if library is not None and library not in found:
+            found.append(library)
+    return found
 
 
 class _Loaded:
@@ -51,7 +84,7 @@ class _Loaded:
 
     def __init__(self, session: Any) -> None:  # noqa: ANN401 - opforge.bin.session loads the native part lazily
         self.session = session
-        self._inputs = [TensorInfo(i.name, np.dtype(i.dtype), tuple(i.shape)) for i in session.inputs]
+        self._inputs = [TensorInfo(i.name, np.dtype(i.dtype), tuple(i.shape or ())) for i in session.inputs]
 
     @property
     def inputs(self) -> Sequence[TensorInfo]:

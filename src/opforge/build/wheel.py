@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import shutil
@@ -10,17 +12,24 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from opforge.build.package import build_package
+from opforge.build.package import build_operators
 from opforge.errors import ArgumentError, BuildError
+from opforge.schema import Operator, load
 
 __all__ = ["build_wheel"]
+
+_NOT_COPIED = ("build", "dist", "_lib", "*.egg-info", "__pycache__", ".git", ".venv")
 
 
 def build_wheel(project: str | os.PathLike[str], out_dir: str | os.PathLike[str]) -> Path:
     """Build the wheel of an operator package.
+
+    The library inside runs on every processor of this platform that has x86-64-v3 (AVX2, FMA), respectively the
+    platform's baseline; on an older one its loading is refused, and formulas and sources are compiled there instead.
 
     Args:
         project: folder with a pyproject.toml whose entry points (group ``opforge.operators``) name the package.
@@ -32,19 +41,22 @@ def build_wheel(project: str | os.PathLike[str], out_dir: str | os.PathLike[str]
     """
     root = Path(project).resolve()
     package = _package_folder(root)
+    operators = _operators(root)
     with tempfile.TemporaryDirectory(prefix="opforge-wheel-") as scratch:
         # The project stays as it is: library and wheel are made in a copy.
         copy = Path(scratch) / root.name
-        shutil.copytree(root, copy, ignore=shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__", ".git"))
-        build_package(root / package, copy / package / "_lib", profile="portable")
-        pure = _pip_wheel(copy, Path(scratch) / "wheel")
-        tagged = _tag(pure)
+        shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        build_operators(operators, copy / package / "_lib", profile="portable")
+        tagged = _tag(_pip_wheel(copy, Path(scratch) / "wheel"), package.name)
         target = Path(out_dir)
         target.mkdir(parents=True, exist_ok=True)
         final = target / tagged.name
         temporary = target / f".{tagged.name}.{os.getpid()}"
-        shutil.copyfile(tagged, temporary)
-        temporary.replace(final)
+        try:
+            shutil.copyfile(tagged, temporary)
+            temporary.replace(final)
+        finally:
+            temporary.unlink(missing_ok=True)
     return final
 
 
@@ -55,9 +67,12 @@ def _package_folder(root: Path) -> Path:
             "a wheel needs a project",
             where=str(root),
             expected="a folder with a pyproject.toml",
-            hint="opforge new --package",
+            hint="opforge new --package writes one",
         )
-    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as problem:
+        raise ArgumentError("not a TOML file", where=str(file), got=str(problem)) from None
     entries = content.get("project", {}).get("entry-points", {}).get("opforge.operators", {})
     for module in entries.values():
         relative = Path(*module.split(":")[0].split("."))
@@ -72,6 +87,22 @@ def _package_folder(root: Path) -> Path:
     )
 
 
+def _operators(root: Path) -> list[Operator]:
+    """Load the project's operators, and make sure that they are the project's."""
+    operators = load(root)
+    for operator in operators:
+        place = Path(operator.declared_at.rpartition(":")[0])
+        if not place.resolve().is_relative_to(root):
+            raise ArgumentError(
+                "another installation of the package was imported before",
+                where=operator.qualified_name,
+                expected=f"a declaration in {root}",
+                got=str(place),
+                hint="build the wheel in a process of its own: opforge build --wheel",
+            )
+    return operators
+
+
 def _pip_wheel(project: Path, out: Path) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(project)]
     if find_spec("setuptools"):
@@ -82,17 +113,22 @@ def _pip_wheel(project: Path, out: Path) -> Path:
     return next(out.glob("*.whl"))
 
 
-def _tag(wheel: Path) -> Path:
+def _tag(wheel: Path, package: str) -> Path:
     """Give the wheel its platform: it holds native code that needs no particular Python."""
-    import base64
-    import hashlib
-    import zipfile
-
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
     distribution, version = wheel.name.split("-")[:2]
     tagged = wheel.with_name(f"{distribution}-{version}-py3-none-{platform}.whl")
     info = f"{distribution}-{version}.dist-info"
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(tagged, "w", zipfile.ZIP_DEFLATED) as target:
+        names = source.namelist()
+        if not any(f"{package}/_lib/" in name and name.endswith(".so") for name in names):
+            raise BuildError(
+                "the wheel lacks the kernel library",
+                where=wheel.name,
+                expected=f"{package}/_lib/*.so",
+                got=", ".join(names),
+                hint='package data in pyproject.toml must include "_lib/*" (and "*.cc", "*.h")',
+            )
         records = []
         for item in source.infolist():
             if item.filename == f"{info}/RECORD":

@@ -125,8 +125,8 @@ def _run(words: list[str], as_json: bool) -> int:
     except Exception as problem:
         # Nothing that a user does should come here; what happened is for the report of the fault.
         traceback.print_exc()
-        fault = InternalError(f"{type(problem).__name__}: {problem}", where="opforge " + " ".join(words[:1]))
-        return _report(str(fault), "InternalError", as_json, 70)
+        ours = InternalError(f"{type(problem).__name__}: {problem}", where="opforge " + " ".join(words[:1]))
+        return _report(str(ours), "InternalError", as_json, 70)
 
 
 def _report(text: str, kind: str, as_json: bool, code: int) -> int:

@@ -21,16 +21,14 @@ def load_onnx(path: Path, *, weights: bool = True) -> onnx.ModelProto:
         weights: also read tensors that lie in other files.
     """
     import onnx
-    from google.protobuf.message import DecodeError
 
     try:
         model = onnx.load(str(path), load_external_data=weights)
-    except DecodeError as problem:
-        raise ArgumentError(
-            "not an ONNX model", where=str(path), expected="a protobuf file", got=str(problem)
-        ) from None
-    except FileNotFoundError as problem:
-        raise ArgumentError("a file with weights of this model is missing", where=str(path), got=str(problem)) from None
+    except OSError as problem:
+        raise ArgumentError("a file of this model cannot be read", where=str(path), got=str(problem)) from None
+    except Exception as problem:  # protobuf's and onnx's own kinds
+        got = f"{type(problem).__name__}: {problem}"
+        raise ArgumentError("not an ONNX model", where=str(path), expected="a protobuf file", got=got) from None
     if not model.HasField("graph"):
         raise ArgumentError("not an ONNX model", where=str(path), expected="a model with a graph", got="no graph")
     return model

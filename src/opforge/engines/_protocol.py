@@ -64,6 +64,10 @@ class Engine(Protocol):
         """Say whether the engine can be used here."""
         ...
 
+    def prepare(self) -> None:
+        """Import what loading needs, so that the time of loading a model is that of the model."""
+        ...
+
     def load(self, model: Path, *, threads: int | None = None) -> LoadedModel:
         """Load an ONNX model (or the engine's own file). ``threads=None`` leaves the choice to the engine."""
         ...

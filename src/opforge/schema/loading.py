@@ -129,6 +129,9 @@ def _load_package(name: str) -> list[ModuleType]:
         raise ArgumentError(
             "no such package", where=name, expected="an importable package, a folder or a .py file", got="not found"
         ) from None
+    if getattr(module, "__file__", None) is None and Path(name).is_dir():
+        # A plain folder in the working directory, which Python takes for a namespace package.
+        return _load_path(Path(name))
     return [module, *_submodules(module)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.verify._engines import engines, find_engine
+from opforge.verify._engines import default_engines, engines, find_engine
 from opforge.verify._inputs import load_npz, random_inputs
 from opforge.verify._measures import Difference, measure
 from opforge.verify.checking import CheckReport, check
@@ -14,6 +14,7 @@ __all__ = [
     "Difference",
     "check",
     "compare",
+    "default_engines",
     "engines",
     "find_engine",
     "load_npz",

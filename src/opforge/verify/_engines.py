@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from opforge.bin.engine import engine as opforge_engine
 from opforge.engines import Engine, folder_engines
 from opforge.errors import ArgumentError, Candidate, CandidateError
 
-__all__ = ["engines", "find_engine"]
+__all__ = ["default_engines", "engines", "find_engine"]
 
 
 def engines() -> dict[str, Engine]:
@@ -27,4 +29,17 @@ def find_engine(name: str) -> Engine:
     state = known[name].availability()
     if not state.ok:
         raise CandidateError("the engine cannot be used here", [Candidate(name, state.reason)], hint=state.hint)
+    known[name].prepare()
     return known[name]
+
+
+def default_engines(model: Path) -> tuple[str, str]:
+    """Return opforge and what to hold it against: ONNX Runtime where it can run the model, else ONNX's evaluator."""
+    import onnx
+
+    proto = onnx.load(str(model), load_external_data=False)
+    bodies = {(function.domain, function.name) for function in proto.functions}
+    known = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+    custom = {(node.domain, node.op_type) for node in proto.graph.node if node.domain not in known}
+    usable = engines()["onnxruntime"].availability().ok and custom <= bodies
+    return "opforge", "onnxruntime" if usable else "reference"

@@ -86,7 +86,9 @@ def random_inputs(
     if unused:
         names = sorted({d for info in infos for d in info.shape if isinstance(d, str)})
         raise ArgumentError(
-            "no input has such a dimension", where=", ".join(sorted(unused)), expected=f"one of {names}"
+            f"no input has a dimension {', '.join(sorted(unused))}",
+            expected=f"one of {', '.join(names)}" if names else "no sizes: every dimension is a number",
+            hint="INPUT.AXIS=NUMBER sets a nameless dimension, e.g. x.0=4",
         )
     return made
 

@@ -20,6 +20,7 @@ __all__ = ["command"]
 _EPILOG = """\b
 Examples:
   opforge compare model.onnx --package my_gate            opforge against ONNX Runtime
+  opforge compare model.onnx --engine opforge --engine reference     against ONNX's own evaluator
   opforge compare model.onnx --bin model.bin --size N=64
   opforge compare model.onnx --torch net.py:make          also against the torch module
   opforge compare model.onnx --engine opforge --engine openvino --rtol 1e-3
@@ -32,7 +33,7 @@ Examples:
     "--engine",
     "names",
     multiple=True,
-    help="Engine, repeatable; the last is the reference. [default: opforge, onnxruntime]",
+    help="Engine, repeatable; the last is the reference. [default: opforge, then onnxruntime, or reference where a node has no body]",
 )
 @click.option(
     "--bin",
@@ -95,6 +96,8 @@ def command(
 def _engines(
     model: Path, names: tuple[str, ...], bin_path: Path | None, factory: str | None
 ) -> dict[str, str | Path | Runner]:
+    from opforge.verify import default_engines
+
     found: dict[str, str | Path | Runner] = {}
     if factory:
         from opforge.verify.torch_runner import torch_runner
@@ -103,7 +106,7 @@ def _engines(
         with author_code("the factory fails", factory):
             made = make()
         found["torch"] = torch_runner(made[0] if isinstance(made, tuple) else made, model)
-    for name in names or ("opforge", "onnxruntime"):
+    for name in names or default_engines(model):
         if name == "torch" and factory is None:
             raise ArgumentError("the torch engine needs a module", where="compare", hint="--torch module.py:factory")
         found[name] = found.pop(name) if name in found else bin_path if name == "opforge" and bin_path else model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata, util
+from importlib import import_module, metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,10 @@ class OnnxRuntime:
             return Availability(False, reason="the package is not installed", hint="pip install 'opforge[onnxruntime]'")
         return Availability(True, version=metadata.version("onnxruntime"))
 
+    def prepare(self) -> None:
+        """Import the package."""
+        import_module("onnxruntime")
+
     def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
         """Create a session; raises MissingOperatorError with ONNX Runtime's words when an operator is unknown."""
         import onnxruntime
@@ -62,7 +66,7 @@ class OnnxRuntime:
                     "ONNX Runtime does not know an operator of this model",
                     where=str(model),
                     got=text,
-                    hint="export with function bodies (formula operators have one), or register a custom-op library",
+                    hint="formula operators bring a body when exported; the engine `reference` needs none",
                 ) from problem
             raise UnsupportedError("ONNX Runtime cannot load this model", where=str(model), got=text) from problem
         return _Loaded(session)

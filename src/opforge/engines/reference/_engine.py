@@ -1,0 +1,143 @@
+"""The reference engine: every standard node as ONNX's own Python code says, ours as their references say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opforge.engines._protocol import Array, Availability, TensorInfo
+from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
+from opforge.schema import DType, Operator, discover, registry
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["Reference"]
+
+
+class Reference:
+    """Runs any model that ONNX's reference evaluator runs, with the operators that are registered."""
+
+    name = "reference"
+
+    def availability(self) -> Availability:
+        """Always there: onnx is a dependency."""
+        import onnx
+
+        return Availability(True, version=f"onnx {onnx.__version__}")
+
+    def prepare(self) -> None:
+        """Import the evaluator."""
+        import onnx.reference  # noqa: F401
+
+    def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
+        """Load an ONNX model; it runs on one thread whatever ``threads`` says.
+
+        Raises:
+            MissingOperatorError: custom nodes that are neither registered nor have a body; all are listed.
+        """
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+
+        proto = onnx.load(str(model))
+        bodies = {(function.domain, function.name) for function in proto.functions}
+        kinds = {
+            (n.domain, n.op_type) for g in _graphs(proto) for n in g if n.domain not in ("", "ai.onnx", "ai.onnx.ml")
+        }
+        if kinds:
+            discover()
+        versions = {item.domain: item.version for item in proto.opset_import}
+        found = {kind: registry.find(*kind, versions.get(kind[0])) for kind in kinds}
+        missing = sorted(f"{d}::{n}" for (d, n), operator in found.items() if operator is None and (d, n) not in bodies)
+        if missing:
+            raise MissingOperatorError(
+                "nodes have neither a registered operator nor a body", where=str(model), got=", ".join(missing)
+            )
+        known = {kind: operator for kind, operator in found.items() if operator is not None}
+        kept = [function for function in proto.functions if (function.domain, function.name) not in known]
+        del proto.functions[:]
+        proto.functions.extend(kept)
+        try:
+            evaluator = ReferenceEvaluator(proto, new_ops=[_op_run(operator) for operator in known.values()])
+        except Exception as problem:
+            raise UnsupportedError(
+                "ONNX's reference evaluator cannot run this model", where=str(model), got=str(problem)
+            ) from problem
+        return _Loaded(proto, evaluator)
+
+
+def _graphs(model: onnx.ModelProto) -> list[Sequence[Any]]:
+    """Node lists of the graph, its subgraphs and the functions."""
+    found: list[Sequence[Any]] = []
+    pending: list[Sequence[Any]] = [model.graph.node, *(function.node for function in model.functions)]
+    while pending:
+        nodes = pending.pop()
+        found.append(nodes)
+        for node in nodes:
+            for attribute in node.attribute:
+                pending += [graph.node for graph in (attribute.g, *attribute.graphs) if graph.node]
+    return found
+
+
+def _op_run(operator: Operator) -> type[Any]:
+    """A class as onnx.reference wants them, named by operator and domain."""
+    from onnx.reference.op_run import OpRun
+
+    def run(self: Any, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:  # noqa: ANN401
+        del self
+        given = {name: value for name, value in attributes.items() if value is not None}
+        named = {a.name: given[a.name] for a in operator.signature.attributes if a.name in given}
+        dtypes = [None if value is None else DType.parse(value.dtype) for value in inputs]
+        shapes = [() if value is None else value.shape for value in inputs]
+        binding = operator.bind(shapes, dtypes, named) if None not in dtypes else None
+        with np.errstate(all="ignore"):
+            result = operator.reference(*inputs, **named)
+            results = result if isinstance(result, tuple) else (result,)
+            if binding is None:
+                first = next(value.dtype for value in inputs if value is not None)
+                return tuple(value.astype(first) for value in results)
+            pairs = zip(results, binding.output_dtypes, strict=True)
+            return tuple(value if dtype is None else value.astype(dtype.numpy) for value, dtype in pairs)
+
+    return type(operator.name, (OpRun,), {"op_domain": operator.domain, "_run": run})
+
+
+class _Loaded:
+    """An evaluator with the names of its inputs and outputs."""
+
+    def __init__(self, model: onnx.ModelProto, evaluator: Any) -> None:  # noqa: ANN401 - onnx.reference has no types
+        constants = {item.name for item in model.graph.initializer}
+        self._inputs = [_info(item) for item in model.graph.input if item.name not in constants]
+        self._outputs = [item.name for item in model.graph.output]
+        self._evaluator = evaluator
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return self._outputs
+
+    @property
+    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        return self._run
+
+    def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            values = self._evaluator.run(None, dict(inputs))
+        except Exception as problem:
+            got = f"{type(problem).__name__}: {problem}"
+            raise ArgumentError(
+                "the reference evaluator fails on these inputs", where="reference", got=got
+            ) from problem
+        return dict(zip(self._outputs, (np.asarray(value) for value in values), strict=True))
+
+
+def _info(item: Any) -> TensorInfo:  # noqa: ANN401 - onnx.ValueInfoProto
+    tensor = item.type.tensor_type
+    shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
+    return TensorInfo(item.name, DType.from_onnx(tensor.elem_type).numpy, shape)
