@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -39,9 +40,17 @@ def sources() -> Path:
 
 
 def _files() -> list[Path]:
-    own = [path for folder in ("common", "accelerator") for path in sorted((sources() / folder).glob("*.[hc]*"))]
-    include = _paths.include_dir() / "opforge"
-    return [*own, include / "abi.h", include / "detail" / "signature.h", include / "detail" / "gradient.h"]
+    """Give the adapter's own sources and the headers of ours that they include."""
+    found: dict[Path, None] = {}
+    waiting = [sources() / "accelerator" / "accelerator.cpp"]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found[path] = None
+        for name in re.findall(r'^#include "([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE):
+            waiting.append(next(root / name for root in (sources(), _paths.include_dir()) if (root / name).is_file()))
+    return sorted(found)
 
 
 @functools.cache

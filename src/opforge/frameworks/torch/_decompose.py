@@ -6,13 +6,16 @@ operator as it is. Inductor is not imported for this; where it comes later, a ho
 
 from __future__ import annotations
 
+import hashlib
 import importlib.abc
 import importlib.machinery
+import json
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from opforge import __version__
 from opforge.frameworks.torch._options import options
 from opforge.schema import registry
 
@@ -25,8 +28,10 @@ _TABLE: Final = "torch._inductor.decomposition"
 # Measured (docs/design/torch.md): fused into its neighbours a formula saves their passes over memory; alone, our
 # kernel is the faster one, but a graph with nothing else in it is not what people compile.
 _AUTO: Final = True
+_MARK: Final = ";opforge-formulas="
 
 _known: dict[Any, Callable[..., Any]] = {}
+_meanings: dict[str, str] = {}  # operator -> hash of its formula
 
 
 def enabled() -> bool:
@@ -54,6 +59,9 @@ def register(entry: Entry) -> None:
         return made[0](*tensors, **attributes)
 
     _known[entry.overload] = decomposed
+    if not operator.is_gradient:
+        _meanings[entry.key] = operator.schema_hash
+        _tag()
     if _TABLE in sys.modules:
         _fill(sys.modules[_TABLE])
     else:
@@ -61,12 +69,31 @@ def register(entry: Entry) -> None:
 
 
 def refresh() -> None:
-    """Bring inductor's table in line with the switch; graphs that are compiled already stay as they are."""
+    """Bring inductor's table in line with the switch; what is compiled in this process is forgotten."""
+    _tag()
     if _TABLE in sys.modules:
         _fill(sys.modules[_TABLE])
         import torch
 
         torch.compiler.reset()
+
+
+def _tag() -> None:
+    """Let the keys of PyTorch's compile caches depend on the switch and on the formulas.
+
+    A graph in those caches names operators only, so without this a changed formula or switch would be answered with
+    code that was made from the old one.
+    """
+    import torch
+
+    if not hasattr(torch.compiler.config, "cache_key_tag"):
+        return
+    meaning = "off"
+    if enabled():
+        content = json.dumps([__version__, sorted(_meanings.items())])
+        meaning = hashlib.sha256(content.encode()).hexdigest()[:16]
+    own = torch.compiler.config.cache_key_tag.partition(_MARK)[0]
+    torch.compiler.config.cache_key_tag = f"{own}{_MARK}{meaning}"
 
 
 def _fill(module: ModuleType) -> None:
