@@ -12,6 +12,7 @@ from opforge.passes._dims import Dim
 __all__ = ["join_products", "lower_attention"]
 
 BOOL = 9
+KNOWN = frozenset("q_num_heads kv_num_heads scale is_causal softcap qk_matmul_output_mode softmax_precision".split())
 
 
 def lower_attention(
@@ -22,6 +23,8 @@ def lower_attention(
     if q is None or k is None or v is None or any(i is not None for i in inputs[4:]) or len(outputs) != 1:
         return None
     if any(t.dtype != FLOAT or t.dims is None for t in (q, k, v)) or attributes.get("softcap", 0.0):
+        return None
+    if not set(attributes) <= KNOWN:
         return None
     if mask is not None and (mask.dtype not in (FLOAT, BOOL) or mask.dims is None or mask.dims[-1] != _length(k)):
         return None  # ONNX pads a mask that is too short

@@ -11,11 +11,14 @@ import numpy as np
 
 from opforge.expr import Node, ProgramBuilder, ValueType
 
-__all__ = ["ROWS", "VALUE_TYPES", "Row"]
+__all__ = ["ORDERED", "ROWS", "VALUE_TYPES", "Row"]
 
 Attributes = Mapping[str, Any]
 Emit = Callable[[ProgramBuilder, Sequence[Node], Attributes], Node]
 
+
+ORDERED = frozenset({"Max", "Min", "Clip", "Relu"})
+"""Operators of kind "float" that are written for integers too."""
 
 VALUE_TYPES: dict[int, ValueType] = {
     **dict.fromkeys((1, 10, 11, 16), ValueType.T),
@@ -54,6 +57,34 @@ def _chain(name: str) -> Emit:
         return result
 
     return emit
+
+
+def _extreme(name: str, compare: str) -> Emit:
+    """Minimum or maximum; of integers by comparison, since the instructions are for floating types."""
+
+    def emit(b: ProgramBuilder, x: Sequence[Node], a: Attributes) -> Node:
+        result = x[0]
+        for value in x[1:]:
+            if result.type.is_float:
+                result = b.op(name, result, value)
+            else:
+                result = b.op("select", b.op(compare, value, result), value, result)
+        return result
+
+    return emit
+
+
+_maximum, _minimum = _extreme("max", "gt"), _extreme("min", "lt")
+
+
+def _relu(b: ProgramBuilder, x: Sequence[Node], a: Attributes) -> Node:
+    if x[0].type.is_float:
+        return b.op("relu", x[0])
+    return _maximum(b, [x[0], b.constant(0.0, x[0].type)], a)
+
+
+def _mod(b: ProgramBuilder, x: Sequence[Node], a: Attributes) -> Node:
+    return b.op("fmod" if a.get("fmod", 0) else "mod", *x)
 
 
 def _mean(b: ProgramBuilder, x: Sequence[Node], a: Attributes) -> Node:
@@ -107,11 +138,11 @@ def _hard_swish(b: ProgramBuilder, x: Sequence[Node], a: Attributes) -> Node:
 def _clip(b: ProgramBuilder, x: Sequence[Node | None], a: Attributes) -> Node:
     value, low, high = (*x, None, None)[:3]
     assert value is not None
-    if low is not None and high is not None:
+    if low is not None and high is not None and value.type.is_float:
         return b.op("clip", value, low, high)
     if low is not None:
-        return b.op("max", value, low)
-    return value if high is None else b.op("min", value, high)
+        value = _maximum(b, [value, low], a)
+    return value if high is None else _minimum(b, [value, high], a)
 
 
 def _softsign(b: ProgramBuilder, x: Sequence[Node], a: Attributes) -> Node:
@@ -200,11 +231,9 @@ ROWS: dict[str, Row] = {
             "Exp": "exp",
             "Floor": "floor",
             "Log": "log",
-            "Mod": "fmod",
             "Mul": "mul",
             "Neg": "neg",
             "Reciprocal": "reciprocal",
-            "Relu": "relu",
             "Round": "round",
             "Sigmoid": "sigmoid",
             "Sign": "sign",
@@ -217,8 +246,10 @@ ROWS: dict[str, Row] = {
             "Tanh": "tanh",
         }.items()
     },
-    "Max": Row("float", _chain("max")),
-    "Min": Row("float", _chain("min")),
+    "Max": Row("float", _maximum),
+    "Min": Row("float", _minimum),
+    "Mod": Row("float", _mod),
+    "Relu": Row("float", _relu),
     "Sum": Row("float", _chain("add")),
     "Mean": Row("float", _mean),
     "Pow": Row("float", _pow),

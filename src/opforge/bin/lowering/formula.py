@@ -94,4 +94,6 @@ def _as_float(b: ProgramBuilder, value: Value | None, expression: Expression | N
     """Read an exponent of any type as a number (a tensor of the base's type stays)."""
     if value is not None and value.data is not None and value.data.size == 1:
         return b.constant(float(np.asarray(value.data).reshape(-1)[0]))
+    if expression is not None and not expression.type.is_float:
+        return b.op("cast", expression, type="T")
     return expression

@@ -81,6 +81,11 @@ class Node:
         assert value is not None
         return value
 
+    @property
+    def gives_blocks(self) -> bool:
+        """Whether its first output lies in blocks of channels."""
+        return bool(self.outputs) and self.outputs[0] is not None and self.outputs[0].is_blocked
+
     def is_made(self, *names: str) -> bool:
         """Tell whether it is one of the named nodes of domain ``opforge``."""
         return self.domain == "opforge" and self.op in names

@@ -132,7 +132,7 @@ def _wants_blocked(node: Node, index: int) -> bool | None:
     value = node.inputs[index]
     if value is None or value.data is not None:
         return None
-    if node.domain != "opforge" or not node.output.is_blocked or node.op == "Reorder":
+    if node.domain != "opforge" or not node.gives_blocks or node.op == "Reorder":
         return node.is_made("Reorder") and value.is_blocked
     return not (node.op == "Conv" and index == 0 and node.attributes["algorithm"] == "first")
 
@@ -153,7 +153,7 @@ def _convert(graph: Graph) -> None:
             wants = _wants_blocked(node, k)
             if value is not None and wants is not None and wants != value.is_blocked:
                 node.inputs[k] = converted(value, "c16" if wants else "plain")
-            elif value is not None and value.data is not None and node.output.is_blocked and k >= 1:
+            elif value is not None and value.data is not None and node.gives_blocks and k >= 1:
                 node.inputs[k] = _channel_vector(node, k, value)
         order.append(node)
     for k, value in enumerate(graph.outputs):

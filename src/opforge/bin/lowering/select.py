@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from opforge.bin.lowering.attention import lower_attention
-from opforge.bin.lowering.elementwise import ROWS, VALUE_TYPES
+from opforge.bin.lowering.elementwise import ORDERED, ROWS, VALUE_TYPES
 from opforge.bin.lowering.graph import FLOAT, FLOATS, Graph, Node, Value
 from opforge.passes import _edit
 from opforge.passes._dims import Dim
@@ -57,13 +57,12 @@ def is_elementwise(node: ir.Node) -> bool:
     if not types or any(t not in VALUE_TYPES for t in (*types, output)):
         return False
     if row.kind in ("float", "test"):
-        if node.op_type == "Mod" and not _edit.attribute(node, "fmod", 0):
-            return False
-        if node.op_type == "Pow" and types[0] in FLOATS and _edit.scalar(node.inputs[1]) is not None:
-            return True
-        return types[0] in FLOATS and all(t == types[0] for t in types)
+        if node.op_type == "Pow" and types[0] in FLOATS:
+            return types[1] == types[0] or types[1] not in FLOATS or _edit.scalar(node.inputs[1]) is not None
+        floats = types[0] in FLOATS or node.op_type in ORDERED
+        return floats and all(t == types[0] for t in types)
     if row.kind == "cast":
-        return output not in FLOATS or output in (FLOAT, types[0])
+        return output not in FLOATS or output == (types[0] if types[0] in FLOATS else FLOAT)
     if row.kind == "select":
         return types[1] == types[2]
     return all(t == types[0] for t in types)

@@ -7,6 +7,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import onnx
+
 from opforge.bin.lowering._generated.kernels import KERNELS
 from opforge.bin.lowering.graph import Graph, Node
 from opforge.bin.program import RequiredOperator
@@ -16,12 +18,24 @@ from opforge.schema import Operator, registry
 __all__ = ["custom_operators", "require_kernels", "required_operators"]
 
 
+DTYPES = frozenset({*range(1, 8), *range(9, 14), *range(16, 24)})
+"""ONNX numbers of the types of runtime/program/kernel_api.h, strings aside."""
+
+
 def _served(node: Node) -> bool:
     return any(first <= node.since <= last for first, last in KERNELS.get((node.domain, node.op), ()))
 
 
 def require_kernels(graph: Graph) -> None:
-    """Raise UnsupportedError that lists every node without a kernel."""
+    """Raise UnsupportedError that lists every node without a kernel and every value of a type that none takes."""
+    strange = [v for v in graph.values() if v.dtype not in DTYPES]
+    if strange:
+        names = [f"{v.name}: {onnx.TensorProto.DataType.Name(v.dtype)}" for v in strange]  # type: ignore[arg-type]
+        raise UnsupportedError(
+            "the runtime has no tensors of these types",
+            expected="numbers and bool, not complex",
+            got=", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
+        )
     missing: dict[str, list[str]] = {}
     for node in graph.nodes:
         if node.domain in ("", "opforge") and not _served(node):
