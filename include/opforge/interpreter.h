@@ -1,6 +1,6 @@
-/* interpreter.h: formula operators without a compiler. libopforge executes their bytecode (docs/design/bytecode.md)
- * and shows it to hosts as an ordinary kernel library (opforge/abi.h), so that compiled and interpreted operators
- * look alike.
+/* interpreter.h: formula operators without a compiler. libopforge executes their bytecode
+ * (docs/design/bytecode.md) and shows it to hosts as an ordinary kernel library (opforge/abi.h), so that
+ * compiled and interpreted operators look alike.
  */
 #ifndef OPFORGE_INTERPRETER_H
 #define OPFORGE_INTERPRETER_H
@@ -36,10 +36,9 @@ typedef struct opforge_formula_description {
 
 /* A library of n operators. It lives as long as the process. NULL when a blob is not valid; reason then says
  * which operator and why. Thread-safe. */
-OPFORGE_EXPORT const opforge_library* opforge_interpreter_library(const opforge_formula_description* operators,
-                                                                  int32_t n, const char* id, const char* version,
-                                                                  const char* content_hash, char* reason,
-                                                                  size_t reason_size);
+OPFORGE_EXPORT const opforge_library* opforge_interpreter_library(
+    const opforge_formula_description* operators, int32_t n, const char* id, const char* version,
+    const char* content_hash, char* reason, size_t reason_size);
 
 /* OPFORGE_STATUS_OK when the blob is well formed, otherwise a status with the reason. */
 OPFORGE_EXPORT opforge_status opforge_bytecode_verify(const void* blob, size_t size, char* reason,

@@ -13,8 +13,9 @@ namespace {
 struct OpcodeTable {
   OpcodeInfo rows[kOpcodes] = {};
   constexpr OpcodeTable() {
-    constexpr Class ARITH = Class::kArith, UNARY = Class::kUnary, COMPARE = Class::kCompare, LOGIC = Class::kLogic,
-                    SELECT = Class::kSelect, CAST = Class::kCast, FUSED = Class::kFused;
+    constexpr Class ARITH = Class::kArith, UNARY = Class::kUnary, COMPARE = Class::kCompare,
+                    LOGIC = Class::kLogic, SELECT = Class::kSelect, CAST = Class::kCast,
+                    FUSED = Class::kFused;
 #define OPCODE(name, number, operands, class_) rows[number] = {#name, operands, class_};
 #include "bytecode/opcodes.def"
 #undef OPCODE
@@ -32,7 +33,8 @@ class Verifier {
 
   Status run() {
     for (int v = 0; v < blob_.first_instruction(); ++v) {
-      if (static_cast<int>(blob_.leaf_type(v)) >= kValueTypes) return corrupt("value %d: type %d is not known", v, static_cast<int>(blob_.leaf_type(v)));
+      if (static_cast<int>(blob_.leaf_type(v)) >= kValueTypes)
+        return corrupt("value %d: type %d is not known", v, static_cast<int>(blob_.leaf_type(v)));
       type_[v] = blob_.leaf_type(v);
     }
     for (size_t at = kHeadBytes + size_t(blob_.first_instruction()); at < blob_.constants_at(); ++at) {
@@ -66,7 +68,8 @@ class Verifier {
       corrupt("instruction %d: opcode 0x%x is not known", k, i.opcode);
       return i.opcode >= 0x100 && i.opcode < 0x400 ? OPFORGE_STATUS_UNSUPPORTED : OPFORGE_STATUS_CORRUPT;
     }
-    if (static_cast<int>(i.type) >= kValueTypes) return corrupt("instruction %d: type %d is not known", k, static_cast<int>(i.type));
+    if (static_cast<int>(i.type) >= kValueTypes)
+      return corrupt("instruction %d: type %d is not known", k, static_cast<int>(i.type));
     const uint8_t* bytes = blob_.bytes() + blob_.instructions_at() + 16 * size_t(k);
     for (int b = 9; b < 16; ++b) {
       if (bytes[b] != 0) return corrupt("instruction %d: reserved byte %d is not zero", k, b);
@@ -74,9 +77,11 @@ class Verifier {
     ValueType t[3] = {};
     for (int o = 0; o < 3; ++o) {
       if (o >= info.operands) {
-        if (i.operand[o] != kNone) return corrupt("instruction %d (%s): operand %d must be absent", k, info.name, o);
+        if (i.operand[o] != kNone)
+          return corrupt("instruction %d (%s): operand %d must be absent", k, info.name, o);
       } else if (i.operand[o] >= self) {
-        return corrupt("instruction %d (%s): operand %d is value %d, which is not defined before it", k, info.name, o, i.operand[o]);
+        return corrupt("instruction %d (%s): operand %d is value %d, which is not defined before it", k,
+                       info.name, o, i.operand[o]);
       } else {
         t[o] = type_[i.operand[o]];
       }
@@ -87,21 +92,27 @@ class Verifier {
 
   Status check_types(int k, const OpcodeInfo& info, const Instruction& i, const ValueType (&t)[3]) {
     const auto wrong = [&](const char* expected) {
-      return corrupt("instruction %d (%s): types do not fit: expected %s, got (%s, %s, %s) -> %s", k, info.name, expected,
-                     name(t[0]), info.operands > 1 ? name(t[1]) : "-", info.operands > 2 ? name(t[2]) : "-", name(i.type));
+      return corrupt("instruction %d (%s): types do not fit: expected %s, got (%s, %s, %s) -> %s", k,
+                     info.name, expected, name(t[0]), info.operands > 1 ? name(t[1]) : "-",
+                     info.operands > 2 ? name(t[2]) : "-", name(i.type));
     };
     const bool same = t[0] == (info.operands > 1 ? t[1] : t[0]) && t[0] == (info.operands > 2 ? t[2] : t[0]);
     switch (info.kind) {
-      case Class::kArith: case Class::kUnary: case Class::kFused:
-        return same && i.type == t[0] && is_float(t[0]) ? OPFORGE_STATUS_OK : wrong("one float type throughout");
+      case Class::kArith:
+      case Class::kUnary:
+      case Class::kFused:
+        return same && i.type == t[0] && is_float(t[0]) ? OPFORGE_STATUS_OK
+                                                        : wrong("one float type throughout");
       case Class::kCompare:
         return same && i.type == ValueType::kBool && (info.operands == 2 || is_float(t[0]))
                    ? OPFORGE_STATUS_OK
                    : wrong("operands of one type, result bool");
       case Class::kLogic:
-        return same && t[0] == ValueType::kBool && i.type == t[0] ? OPFORGE_STATUS_OK : wrong("bool throughout");
+        return same && t[0] == ValueType::kBool && i.type == t[0] ? OPFORGE_STATUS_OK
+                                                                  : wrong("bool throughout");
       case Class::kSelect:
-        return t[0] == ValueType::kBool && t[1] == t[2] && i.type == t[1] ? OPFORGE_STATUS_OK : wrong("(bool, X, X) -> X");
+        return t[0] == ValueType::kBool && t[1] == t[2] && i.type == t[1] ? OPFORGE_STATUS_OK
+                                                                          : wrong("(bool, X, X) -> X");
       case Class::kCast:
         if (i.opcode == op_cast) return OPFORGE_STATUS_OK;
         return t[0] == ValueType::kT && i.type == t[0] ? OPFORGE_STATUS_OK : wrong("T -> T");
@@ -113,10 +124,13 @@ class Verifier {
   Status check_output(int k) {
     const Output o = blob_.output(k);
     if (o.value >= blob_.n_values()) return corrupt("output %d: value %d does not exist", k, o.value);
-    if (static_cast<int>(o.type) >= kValueTypes || o.type != type_[o.value]) return corrupt("output %d: its type is not that of value %d", k, o.value);
+    if (static_cast<int>(o.type) >= kValueTypes || o.type != type_[o.value])
+      return corrupt("output %d: its type is not that of value %d", k, o.value);
     if (o.sum_to != kNone) {
-      if (o.sum_to >= blob_.n_inputs) return corrupt("output %d: it is summed to input %d, which does not exist", k, o.sum_to);
-      if (o.type != ValueType::kT) return corrupt("output %d: only values of type T are summed, this is %s", k, name(o.type));
+      if (o.sum_to >= blob_.n_inputs)
+        return corrupt("output %d: it is summed to input %d, which does not exist", k, o.sum_to);
+      if (o.type != ValueType::kT)
+        return corrupt("output %d: only values of type T are summed, this is %s", k, name(o.type));
     }
     const uint8_t* bytes = blob_.bytes() + blob_.outputs_at() + 8 * size_t(k);
     if (bytes[5] || bytes[6] || bytes[7]) return corrupt("output %d: reserved bytes are not zero", k);

@@ -1,4 +1,5 @@
-// blob.h: reading a bytecode blob (docs/design/bytecode.md) byte by byte, without assumptions about alignment.
+// blob.h: reading a bytecode blob (docs/design/bytecode.md) byte by byte, without assumptions about
+// alignment.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,20 @@ constexpr size_t kHeadBytes = 32;
 constexpr int kMaxBlobInputs = 64, kMaxBlobAttributes = 64, kMaxBlobOutputs = 16, kMaxBlobValues = 4096;
 
 enum class Class : uint8_t { kNone, kArith, kUnary, kCompare, kLogic, kSelect, kCast, kFused, kReduce };
-enum class ValueType : uint8_t { kT = 0, kBool = 1, kI32 = 2, kI64 = 3, kF32 = 4, kF64 = 5, kU8 = 6, kI8 = 7 };
+enum class ValueType : uint8_t {
+  kT = 0,
+  kBool = 1,
+  kI32 = 2,
+  kI64 = 3,
+  kF32 = 4,
+  kF64 = 5,
+  kU8 = 6,
+  kI8 = 7
+};
 constexpr int kValueTypes = 8;
-inline bool is_float(ValueType t) { return t == ValueType::kT || t == ValueType::kF32 || t == ValueType::kF64; }
+inline bool is_float(ValueType t) {
+  return t == ValueType::kT || t == ValueType::kF32 || t == ValueType::kF64;
+}
 
 enum Opcode : uint16_t {
 #define OPCODE(name, number, operands, class_) op_##name = number,

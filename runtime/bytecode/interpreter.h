@@ -17,11 +17,12 @@
 
 namespace opforge::bytecode {
 
-constexpr size_t kStackBytes = 96 * 1024;
+constexpr size_t kStackBytes = 256 * 1024;
 constexpr int kMaxInputs = 64, kMaxOutputs = 16, kMaxValues = 4096;
 
 // Checks everything that linking and running rely on. On failure the result is OPFORGE_STATUS_CORRUPT (or
-// _UNSUPPORTED: a newer numerics_version, reserved opcodes) and reason, if given, says what is wrong and where.
+// _UNSUPPORTED: a newer numerics_version, reserved opcodes) and reason, if given, says what is wrong and
+// where.
 Status verify(const void* blob, size_t size, char* reason, size_t reason_size);
 
 // The head of a verified blob.
@@ -40,16 +41,17 @@ struct Program;  // linked
 // Bytes that link() needs for this verified blob (an upper bound over dtypes); align them to 64.
 size_t program_bytes(const void* blob);
 
-// storage: kF16, kBF16, kF32 or kF64. attributes: n_attributes values (rounded once to their type here), or NULL
-// when each run gives them. wanted: bit k set = output k is computed; instructions that no wanted output needs
-// are dropped. The blob may go after linking.
+// storage: kF16, kBF16, kF32 or kF64. attributes: n_attributes values (rounded once to their type here), or
+// NULL when each run gives them. wanted: bit k set = output k is computed; instructions that no wanted output
+// needs are dropped. The blob may go after linking.
 Status link(const void* blob, DType storage, const double* attributes, uint32_t wanted, void* memory,
             size_t bytes, const Program** program, char* reason, size_t reason_size);
 
-// ---- epilogues: float rows ----------------------------------------------------------------------------------
-// One operand over a block of rows x columns: element (r, c) lies at data[r * row_stride + c * column_stride].
-// column_stride is 0 or 1 (outputs: 1). A scalar has both 0, a row vector row_stride 0, a column column_stride 0.
-// An output may be the same memory as an input of equal strides (in place).
+// ---- epilogues: float rows
+// ---------------------------------------------------------------------------------- One operand over a block
+// of rows x columns: element (r, c) lies at data[r * row_stride + c * column_stride]. column_stride is 0 or 1
+// (outputs: 1). A scalar has both 0, a row vector row_stride 0, a column column_stride 0. An output may be
+// the same memory as an input of equal strides (in place).
 struct Operand {
   float* data;
   int64_t row_stride;
@@ -64,8 +66,9 @@ bool rows_ready(const Program* program);
 void run_rows(const Program* program, const Operand* inputs, const Operand* outputs, int64_t rows,
               int64_t columns);
 
-// ---- tensors ------------------------------------------------------------------------------------------------
-// Calls body over [0, n) in chunks whose boundaries are multiples of grain. parallel_for NULL = serial.
+// ---- tensors
+// ------------------------------------------------------------------------------------------------ Calls body
+// over [0, n) in chunks whose boundaries are multiples of grain. parallel_for NULL = serial.
 struct Workers {
   void* host = nullptr;
   void (*parallel_for)(void* host, int64_t n, int64_t grain, RangeBody body, void* user) = nullptr;
@@ -76,7 +79,8 @@ struct Workers {
 int64_t scratch_bytes(const Program* program, const opforge_tensor* inputs, const opforge_tensor* outputs);
 
 // inputs and outputs as the blob has them; any strides, any rank up to 32, NumPy broadcasting, zero sizes. An
-// output with data NULL and ndim -1 is not wanted. attributes: NULL = those given to link(). scratch: 64-byte aligned.
+// output with data NULL and ndim -1 is not wanted. attributes: NULL = those given to link(). scratch: 64-byte
+// aligned.
 Status run_tensors(const Program* program, const opforge_tensor* inputs, const opforge_tensor* outputs,
                    const double* attributes, const Workers& workers, void* scratch, char* reason,
                    size_t reason_size);

@@ -1,5 +1,5 @@
-// library.cpp: builds an opforge_library whose kernels run linked bytecode. Lives as long as the process, so the heap
-// is used once per operator and nothing is freed.
+// library.cpp: builds an opforge_library whose kernels run linked bytecode. Lives as long as the process, so
+// the heap is used once per operator and nothing is freed.
 #include "opforge/interpreter.h"
 
 #include <cstdio>
@@ -17,7 +17,8 @@ namespace {
 
 Status run_kernel(opforge_context* context, const opforge_arguments* inputs, const opforge_arguments* outputs,
                   const opforge_attribute* attributes) {
-  return table().run_kernel(static_cast<const Program*>(context->kernel_data), context, inputs, outputs, attributes);
+  return table().run_kernel(static_cast<const Program*>(context->kernel_data), context, inputs, outputs,
+                            attributes);
 }
 
 // Allocations of one library; all are given back when it cannot be completed.
@@ -75,8 +76,8 @@ class Builder {
  public:
   Builder(char* reason, size_t size) : reason_(reason), size_(size) {}
 
-  const opforge_library* build(const opforge_formula_description* operators, int32_t n, const char* id, const char* version,
-                               const char* content_hash) {
+  const opforge_library* build(const opforge_formula_description* operators, int32_t n, const char* id,
+                               const char* version, const char* content_hash) {
     auto* library = pool_.array<opforge_library>(1);
     auto* table = pool_.array<const opforge_operator*>(size_t(n) + 1);
     if (!library || !table) return no_memory();
@@ -90,7 +91,8 @@ class Builder {
     library->version = pool_.text(version);
     library->content_hash = pool_.text(content_hash);
     char build[96];
-    std::snprintf(build, sizeof build, "bytecode interpreter, %s, %s profile", opforge_isa_name(), opforge_numeric_profile());
+    std::snprintf(build, sizeof build, "bytecode interpreter, %s, %s profile", opforge_isa_name(),
+                  opforge_numeric_profile());
     library->build = pool_.text(build);
     library->operators = table;
     library->n_operators = n;
@@ -130,7 +132,8 @@ class Builder {
     op->schema_hash = pool_.text(d.schema_hash);
     op->kernels = kernels;
     op->n_kernels = d.n_dtypes;
-    if (!op->domain || !op->name || !op->signature || !op->types || !op->autocast || !op->gradient || !op->schema_hash) {
+    if (!op->domain || !op->name || !op->signature || !op->types || !op->autocast || !op->gradient ||
+        !op->schema_hash) {
       return no_memory();
     }
     for (int32_t k = 0; k < d.n_dtypes; ++k) {
@@ -148,7 +151,8 @@ class Builder {
     if (!kernel || !kept || !memory) return no_memory();
     const Program* program = nullptr;
     char why[200] = "";
-    if (link(d.blob, storage_of(dtype), nullptr, ~0u, memory, bytes, &program, why, sizeof why) != OPFORGE_STATUS_OK) {
+    if (link(d.blob, storage_of(dtype), nullptr, ~0u, memory, bytes, &program, why, sizeof why) !=
+        OPFORGE_STATUS_OK) {
       fail(d.name, why);
       return nullptr;
     }
@@ -173,8 +177,9 @@ class Builder {
 
 }  // namespace opforge::bytecode
 
-const opforge_library* opforge_interpreter_library(const opforge_formula_description* operators, int32_t n, const char* id,
-                                                   const char* version, const char* content_hash, char* reason,
+const opforge_library* opforge_interpreter_library(const opforge_formula_description* operators, int32_t n,
+                                                   const char* id, const char* version,
+                                                   const char* content_hash, char* reason,
                                                    size_t reason_size) {
   return opforge::bytecode::Builder(reason, reason_size).build(operators, n, id, version, content_hash);
 }

@@ -44,19 +44,19 @@ double ulp_error(double reference, float got) {
 }
 
 using Apply = void (*)(const float*, const float*, float*, long);
-#define ULP_UNARY(name, bound)                                                          \
-  template <int N>                                                                      \
-  void apply_##name(const float* x, const float*, float* out, long n) {                 \
-    using V = vm::Vec<float, N>;                                                        \
-    for (long i = 0; i < n; i += N) vm::store(out + i, vm::name(vm::load<V>(x + i)));   \
+#define ULP_UNARY(name, bound)                                                        \
+  template <int N>                                                                    \
+  void apply_##name(const float* x, const float*, float* out, long n) {               \
+    using V = vm::Vec<float, N>;                                                      \
+    for (long i = 0; i < n; i += N) vm::store(out + i, vm::name(vm::load<V>(x + i))); \
   }
-#define ULP_BINARY(name, bound)                                                         \
-  template <int N>                                                                      \
-  void apply_##name(const float* x, const float* y, float* out, long n) {               \
-    using V = vm::Vec<float, N>;                                                        \
-    for (long i = 0; i < n; i += N) {                                                   \
-      vm::store(out + i, vm::name(vm::load<V>(x + i), vm::load<V>(y + i)));             \
-    }                                                                                   \
+#define ULP_BINARY(name, bound)                                             \
+  template <int N>                                                          \
+  void apply_##name(const float* x, const float* y, float* out, long n) {   \
+    using V = vm::Vec<float, N>;                                            \
+    for (long i = 0; i < n; i += N) {                                       \
+      vm::store(out + i, vm::name(vm::load<V>(x + i), vm::load<V>(y + i))); \
+    }                                                                       \
   }
 #include "opforge/vector_math_ulp.def"
 #undef ULP_UNARY
@@ -73,16 +73,18 @@ struct Case {
   long width_differences = 0;
 };
 
-double (*const kRefs1[])(double) = {exp, exp2, expm1, log, log2, log10, log1p, sin, cos, tan, asin, acos, atan, sinh, cosh,
-                                    tanh, asinh, acosh, atanh, erf, erfc, ref_sigmoid, ref_softplus, cbrt, sqrt, ref_rsqrt,
-                                    ref_reciprocal, ref_square, floor, ceil, ref_round, trunc};
+double (*const kRefs1[])(double) = {
+    exp,   exp2,      expm1,          log,        log2,  log10,       log1p,        sin,
+    cos,   tan,       asin,           acos,       atan,  sinh,        cosh,         tanh,
+    asinh, acosh,     atanh,          erf,        erfc,  ref_sigmoid, ref_softplus, cbrt,
+    sqrt,  ref_rsqrt, ref_reciprocal, ref_square, floor, ceil,        ref_round,    trunc};
 double (*const kRefs2[])(double, double) = {pow, atan2, fmod, ref_mod};
 
 constexpr long kBlock = 1 << 14;
 float xs[kBlock], ys[kBlock], outs[3][kBlock];
 
-// The reference of fmod and mod in double is exact only while the operands' exponents are close; beyond that fmod
-// still is (it is an exact function) but r + y is not, which costs the sum's rounding.
+// The reference of fmod and mod in double is exact only while the operands' exponents are close; beyond that
+// fmod still is (it is an exact function) but r + y is not, which costs the sum's rounding.
 void check_block(Case& c, long n) {
   for (int w = 0; w < 3; ++w) c.apply[w](xs, ys, outs[w], kBlock);
   for (long i = 0; i < n; ++i) {
@@ -106,10 +108,14 @@ float from_word(uint32_t word) {
   return x;
 }
 
-const float kSpecial[] = {0.0f, 1.0f, 2.0f, 3.0f, 0.5f, 1.5f, 2.5f, 0.25f, INFINITY, NAN, 1e-45f, 1e-40f, 0x1p-126f, 3.4e38f,
-                          0x1.fffffep127f, 16777215.0f, 16777216.0f, 8388607.5f, 8388608.0f, 0.99999994f, 1.0000001f, 88.8f,
-                          88.72283f, 88.72284f, 103.97f, 104.0f, 0x1.921fb6p+0f, 0x1.921fb6p+1f, 65536.0f, 1048576.0f,
-                          0.625f, 0.9375f, 10.05f, 20.0f, 4.0f, 0.40625f, 4096.0f, 5e-324};
+const float kSpecial[] = {0.0f,        1.0f,           2.0f,           3.0f,       0.5f,
+                          1.5f,        2.5f,           0.25f,          INFINITY,   NAN,
+                          1e-45f,      1e-40f,         0x1p-126f,      3.4e38f,    0x1.fffffep127f,
+                          16777215.0f, 16777216.0f,    8388607.5f,     8388608.0f, 0.99999994f,
+                          1.0000001f,  88.8f,          88.72283f,      88.72284f,  103.97f,
+                          104.0f,      0x1.921fb6p+0f, 0x1.921fb6p+1f, 65536.0f,   1048576.0f,
+                          0.625f,      0.9375f,        10.05f,         20.0f,      4.0f,
+                          0.40625f,    4096.0f,        5e-324};
 
 void sweep_unary(Case& c, uint64_t step) {
   long n = 0;
@@ -198,8 +204,10 @@ long half_mismatches() {
     const auto f = vm::raw::float_to_f16<N>(v), b = vm::raw::float_to_bf16<N>(v);
     for (int i = 0; i < N; ++i) {
       if (isnan(v[i])) {
-        if (!isnan(opforge::detail::f16_to_float(f[i])) || !isnan(opforge::detail::bf16_to_float(b[i]))) ++bad;
-      } else if (f[i] != opforge::detail::float_to_f16(v[i]) || b[i] != opforge::detail::float_to_bf16(v[i])) {
+        if (!isnan(opforge::detail::f16_to_float(f[i])) || !isnan(opforge::detail::bf16_to_float(b[i])))
+          ++bad;
+      } else if (f[i] != opforge::detail::float_to_f16(v[i]) ||
+                 b[i] != opforge::detail::float_to_bf16(v[i])) {
         ++bad;
       }
     }
@@ -236,9 +244,11 @@ int main(int argc, char** argv) {
   std::vector<Case> cases;
   int k1 = 0, k2 = 0;
 #define ULP_UNARY(name, bound) \
-  cases.push_back({#name, bound, {apply_##name<4>, apply_##name<8>, apply_##name<16>}, kRefs1[k1++], nullptr});
+  cases.push_back(             \
+      {#name, bound, {apply_##name<4>, apply_##name<8>, apply_##name<16>}, kRefs1[k1++], nullptr});
 #define ULP_BINARY(name, bound) \
-  cases.push_back({#name, bound, {apply_##name<4>, apply_##name<8>, apply_##name<16>}, nullptr, kRefs2[k2++]});
+  cases.push_back(              \
+      {#name, bound, {apply_##name<4>, apply_##name<8>, apply_##name<16>}, nullptr, kRefs2[k2++]});
 #include "opforge/vector_math_ulp.def"
   printf("profile %s\n", vm::kFast ? "fast" : "strict");
   for (Case& c : cases) {
@@ -248,14 +258,14 @@ int main(int argc, char** argv) {
       sweep_binary(c, step);
     }
     const bool good = c.worst <= c.bound && c.width_differences == 0;
-    printf("%-12s %.3f ulp (bound %g) at %a %a  width differences %ld%s\n", c.name, c.worst, c.bound, c.worst_x, c.worst_y,
-           c.width_differences, good ? "" : "  FAILED");
+    printf("%-12s %.3f ulp (bound %g) at %a %a  width differences %ld%s\n", c.name, c.worst, c.bound,
+           c.worst_x, c.worst_y, c.width_differences, good ? "" : "  FAILED");
     if (!good) ++failures;
   }
   expect_zero("half 4", half_mismatches<4>());
   expect_zero("half 8", half_mismatches<8>());
   expect_zero("half 16", half_mismatches<16>());
-  expect_zero("cast", cast_mismatches<int32_t, 8>() + cast_mismatches<int64_t, 8>() + cast_mismatches<uint8_t, 8>() +
-                          cast_mismatches<int8_t, 8>());
+  expect_zero("cast", cast_mismatches<int32_t, 8>() + cast_mismatches<int64_t, 8>() +
+                          cast_mismatches<uint8_t, 8>() + cast_mismatches<int8_t, 8>());
   return failures != 0;
 }

@@ -1,5 +1,5 @@
-// elementwise_run.h: runs a Formula over tensors: in one pass when nothing is summed, otherwise one pass for each
-// set of dimensions that outputs are summed over.
+// elementwise_run.h: runs a Formula over tensors: in one pass when nothing is summed, otherwise one pass for
+// each set of dimensions that outputs are summed over.
 #pragma once
 
 #include "opforge/detail/elementwise_sum.h"
@@ -67,7 +67,8 @@ inline Status run_reduction(Reduction& r, const Workers& workers) {
   const int64_t work = length * (r.across ? r.tile : 1);
   const int64_t grain = work < kGrain ? ceil_div(kGrain, work) : 1;
   Status status = parallel(workers, items, grain, r.across ? S::run_across : S::run_along, &r);
-  if (!status && r.blocks > 1) status = parallel(workers, r.kept.total, ceil_div(kGrain, r.blocks), S::join_blocks, &r);
+  if (!status && r.blocks > 1)
+    status = parallel(workers, r.kept.total, ceil_div(kGrain, r.blocks), S::join_blocks, &r);
   return status;
 }
 
@@ -120,8 +121,8 @@ inline Status run(Call& call, const Workers& workers, void* scratch) {
     Reduction r;
     next_reduction(r, call, summed, rest);
     r.partial = static_cast<char*>(scratch);
-    const Status status =
-        call.formula->storage == Storage::kF64 ? run_reduction<double>(r, workers) : run_reduction<float>(r, workers);
+    const Status status = call.formula->storage == Storage::kF64 ? run_reduction<double>(r, workers)
+                                                                 : run_reduction<float>(r, workers);
     if (status) return status;
   }
   return OPFORGE_STATUS_OK;
@@ -136,21 +137,31 @@ inline void fill_splat(char* to, double value) {
 inline void set_attribute(Call& call, int k, double value) {
   char* to = call.attribute[k];
   switch (call.formula->attribute_types[k]) {
-    case Type::kBool: return fill_splat<bool>(to, value);
-    case Type::kI32: return fill_splat<int32_t>(to, value);
-    case Type::kI64: return fill_splat<int64_t>(to, value);
-    case Type::kF32: return fill_splat<float>(to, value);
-    case Type::kF64: return fill_splat<double>(to, value);
-    case Type::kU8: return fill_splat<uint8_t>(to, value);
-    case Type::kI8: return fill_splat<int8_t>(to, value);
-    case Type::kT: return call.formula->storage == Storage::kF64 ? fill_splat<double>(to, value) : fill_splat<float>(to, value);
+    case Type::kBool:
+      return fill_splat<bool>(to, value);
+    case Type::kI32:
+      return fill_splat<int32_t>(to, value);
+    case Type::kI64:
+      return fill_splat<int64_t>(to, value);
+    case Type::kF32:
+      return fill_splat<float>(to, value);
+    case Type::kF64:
+      return fill_splat<double>(to, value);
+    case Type::kU8:
+      return fill_splat<uint8_t>(to, value);
+    case Type::kI8:
+      return fill_splat<int8_t>(to, value);
+    case Type::kT:
+      return call.formula->storage == Storage::kF64 ? fill_splat<double>(to, value)
+                                                    : fill_splat<float>(to, value);
   }
 }
 inline double attribute_value(const opforge_attribute& a) {
   return a.kind == OPFORGE_ATTRIBUTE_FLOAT ? a.value.f : static_cast<double>(a.value.i);
 }
 
-// ---- the kernel ABI --------------------------------------------------------------------------------------------
+// ---- the kernel ABI
+// --------------------------------------------------------------------------------------------
 inline Status context_parallel_for(void* host, int64_t n, int64_t grain, opforge_range_fn body, void* user) {
   auto* context = static_cast<opforge_context*>(host);
   return context->parallel_for(context, n, grain, body, user);
@@ -160,8 +171,9 @@ inline Status fail(opforge_context* context, Status status, const char* text) {
 }
 
 // What opforge_kernel.run does for a formula.
-OPFORGE_NOINLINE inline Status run_kernel(const Formula& formula, opforge_context* context, const opforge_arguments* inputs,
-                                          const opforge_arguments* outputs, const opforge_attribute* attributes) {
+OPFORGE_NOINLINE inline Status run_kernel(const Formula& formula, opforge_context* context,
+                                          const opforge_arguments* inputs, const opforge_arguments* outputs,
+                                          const opforge_attribute* attributes) {
   if (inputs->n_parameters != formula.n_inputs || outputs->n_parameters != formula.n_outputs ||
       inputs->n_tensors != formula.n_inputs) {
     return fail(context, OPFORGE_STATUS_INVALID_ARGUMENT, "a formula operator takes each of its inputs once");

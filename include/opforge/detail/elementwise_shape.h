@@ -56,11 +56,13 @@ OPFORGE_NOINLINE inline Status broadcast(Call& call, const opforge_tensor* input
     for (int d = 0; d < inputs[k].ndim; ++d) {
       const int64_t n = inputs[k].shape[d];
       int64_t& size = call.size[d + shift];
-      if (n < 0) return refuse(reason, OPFORGE_STATUS_INVALID_ARGUMENT, "input", k, "has a negative dimension");
+      if (n < 0)
+        return refuse(reason, OPFORGE_STATUS_INVALID_ARGUMENT, "input", k, "has a negative dimension");
       if (n == size || n == 1) continue;
       if (size != 1) {
-        snprintf(reason.text, sizeof reason.text, "input %d cannot be broadcast: dimension %d is %lld, others have %lld",
-                 k, d, static_cast<long long>(n), static_cast<long long>(size));
+        snprintf(reason.text, sizeof reason.text,
+                 "input %d cannot be broadcast: dimension %d is %lld, others have %lld", k, d,
+                 static_cast<long long>(n), static_cast<long long>(size));
         return OPFORGE_STATUS_INVALID_ARGUMENT;
       }
       size = n;
@@ -87,10 +89,12 @@ inline void set_strides(const Call& call, const opforge_tensor& t, Operand& o) {
   o.data = static_cast<char*>(t.data) + (t.data ? t.byte_offset : 0);
 }
 
-inline bool same_dtype(opforge_dtype a, opforge_dtype b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+inline bool same_dtype(opforge_dtype a, opforge_dtype b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
 
-OPFORGE_NOINLINE inline Status bind(Call& call, const Formula& f, const opforge_tensor* inputs, const opforge_tensor* outputs,
-                   Reason& reason) {
+OPFORGE_NOINLINE inline Status bind(Call& call, const Formula& f, const opforge_tensor* inputs,
+                                    const opforge_tensor* outputs, Reason& reason) {
   call.formula = &f;
   const Status status = broadcast(call, inputs, reason);
   if (status) return status;
@@ -98,7 +102,8 @@ OPFORGE_NOINLINE inline Status bind(Call& call, const Formula& f, const opforge_
   for (int k = 0; k < f.n_inputs; ++k) {
     Operand& o = call.operand[k];
     o.kind = kind_of(f.input_types[k], f.storage);
-    if (!same_dtype(inputs[k].dtype, o.kind.dtype)) return refuse(reason, OPFORGE_STATUS_TYPE, "input", k, "has a wrong dtype");
+    if (!same_dtype(inputs[k].dtype, o.kind.dtype))
+      return refuse(reason, OPFORGE_STATUS_TYPE, "input", k, "has a wrong dtype");
     set_strides(call, inputs[k], o);
   }
   for (int k = 0; k < f.n_outputs; ++k) {
@@ -107,18 +112,22 @@ OPFORGE_NOINLINE inline Status bind(Call& call, const Formula& f, const opforge_
     o.data = nullptr;
     if (is_absent(outputs[k])) continue;
     const opforge_tensor& t = outputs[k];
-    if (!same_dtype(t.dtype, o.kind.dtype)) return refuse(reason, OPFORGE_STATUS_TYPE, "output", k, "has a wrong dtype");
+    if (!same_dtype(t.dtype, o.kind.dtype))
+      return refuse(reason, OPFORGE_STATUS_TYPE, "output", k, "has a wrong dtype");
     const int target = f.sum_to[k];
     const int rank = target < 0 ? call.rank : inputs[target].ndim;
     bool fits = t.ndim == rank;
-    for (int d = 0; fits && d < rank; ++d) fits = t.shape[d] == (target < 0 ? call.size[d] : inputs[target].shape[d]);
+    for (int d = 0; fits && d < rank; ++d)
+      fits = t.shape[d] == (target < 0 ? call.size[d] : inputs[target].shape[d]);
     if (!fits) return refuse(reason, OPFORGE_STATUS_INVALID_ARGUMENT, "output", k, "has a wrong shape");
     set_strides(call, t, o);
     const int shift = call.rank - rank;
     for (int d = 0; target >= 0 && d < call.rank; ++d) {
-      if (call.size[d] != 1 && (d < shift || t.shape[d - shift] == 1)) call.summed[d] |= static_cast<uint16_t>(1u << k);
+      if (call.size[d] != 1 && (d < shift || t.shape[d - shift] == 1))
+        call.summed[d] |= static_cast<uint16_t>(1u << k);
     }
-    if (!o.data) o.data = reinterpret_cast<char*>(uintptr_t(kSplat));  // zero elements: present, never touched
+    if (!o.data)
+      o.data = reinterpret_cast<char*>(uintptr_t(kSplat));  // zero elements: present, never touched
   }
   return OPFORGE_STATUS_OK;
 }
@@ -153,7 +162,8 @@ OPFORGE_NOINLINE inline void collapse(Call& call) {
 OPFORGE_NOINLINE inline void sort_dimensions(Call& call) {
   const int n = call.formula->n_inputs + call.formula->n_outputs;
   const Operand* lead = nullptr;
-  for (int k = 0; k < call.formula->n_outputs && !lead; ++k) lead = call.output(k).data ? &call.output(k) : nullptr;
+  for (int k = 0; k < call.formula->n_outputs && !lead; ++k)
+    lead = call.output(k).data ? &call.output(k) : nullptr;
   if (!lead) return;
   const auto magnitude = [&](int d) { return lead->stride[d] < 0 ? -lead->stride[d] : lead->stride[d]; };
   for (int i = 1; i < call.rank; ++i) {

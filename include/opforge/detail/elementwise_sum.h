@@ -1,7 +1,7 @@
-// elementwise_sum.h: outputs that are summed to an input's shape, in the one order that docs/design/bytecode.md
-// prescribes: element e of the reduced space belongs to block e / 4096 and lane e % 16; lanes run over e ascending,
-// combine as a balanced tree, and blocks combine from left to right. The identity is -0, so that a sum of one element
-// is that element; a sum of none is +0.
+// elementwise_sum.h: outputs that are summed to an input's shape, in the one order that
+// docs/design/bytecode.md prescribes: element e of the reduced space belongs to block e / 4096 and lane e %
+// 16; lanes run over e ascending, combine as a balanced tree, and blocks combine from left to right. The
+// identity is -0, so that a sum of one element is that element; a sum of none is +0.
 #pragma once
 
 #include "opforge/detail/elementwise_tile.h"
@@ -17,9 +17,9 @@ struct Reduction {
   uint16_t pattern;        // bit d: dimension d is reduced
   Space kept, reduced;
   int64_t blocks;
-  bool across;        // tiles run along the kept dimensions instead of the reduced ones
-  int64_t tile;       // kept elements per item when across
-  char* partial;      // [summed output][kept][blocks] in the compute type, when blocks > 1
+  bool across;    // tiles run along the kept dimensions instead of the reduced ones
+  int64_t tile;   // kept elements per item when across
+  char* partial;  // [summed output][kept][blocks] in the compute type, when blocks > 1
 };
 
 inline int tile_width(const Call& call) { return call.formula->storage == Storage::kF64 ? 8 : 4; }
@@ -91,7 +91,8 @@ struct Summing {
       partial_of(r, k, kept)[block] = value;
     } else {
       const Operand& o = r.call->output(k);
-      store_elements(o.kind, o.data + offset_of(r.kept, o, place_of(r.kept, kept)), 0, reinterpret_cast<char*>(&value), 1);
+      store_elements(o.kind, o.data + offset_of(r.kept, o, place_of(r.kept, kept)), 0,
+                     reinterpret_cast<char*>(&value), 1);
     }
   }
   static void offsets(const Reduction& r, const Space& space, int64_t at, int64_t* base) {
@@ -164,14 +165,17 @@ struct Summing {
         C sum = partial[0];
         for (int64_t b = 1; b < r.blocks; ++b) sum += partial[b];
         const Operand& o = r.call->output(k);
-        store_elements(o.kind, o.data + offset_of(r.kept, o, place_of(r.kept, kept)), 0, reinterpret_cast<char*>(&sum), 1);
+        store_elements(o.kind, o.data + offset_of(r.kept, o, place_of(r.kept, kept)), 0,
+                       reinterpret_cast<char*>(&sum), 1);
       }
     }
   }
 };
 
-// Fills in the pass for one pattern of reduced dimensions. Outputs that are not summed at all come with the first.
-inline void make_reduction(Reduction& r, const Call& call, uint16_t pattern, uint32_t group, uint32_t summed) {
+// Fills in the pass for one pattern of reduced dimensions. Outputs that are not summed at all come with the
+// first.
+inline void make_reduction(Reduction& r, const Call& call, uint16_t pattern, uint32_t group,
+                           uint32_t summed) {
   r.call = &call;
   r.group = group;
   r.summed = summed;
@@ -187,7 +191,8 @@ inline void make_reduction(Reduction& r, const Call& call, uint16_t pattern, uin
   r.partial = nullptr;
 }
 inline int64_t partial_bytes(const Reduction& r) {
-  return r.blocks > 1 ? int64_t(__builtin_popcount(r.summed)) * r.kept.total * r.blocks * tile_width(*r.call) : 0;
+  return r.blocks > 1 ? int64_t(__builtin_popcount(r.summed)) * r.kept.total * r.blocks * tile_width(*r.call)
+                      : 0;
 }
 
 }  // namespace elementwise

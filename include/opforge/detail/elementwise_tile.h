@@ -1,5 +1,6 @@
-// elementwise_tile.h: walking a space of elements. Rows are handed to the formula in place where memory allows, and
-// through tiles in L1 where it does not: half types, strides other than 1, rows too short to be worth a call.
+// elementwise_tile.h: walking a space of elements. Rows are handed to the formula in place where memory
+// allows, and through tiles in L1 where it does not: half types, strides other than 1, rows too short to be
+// worth a call.
 #pragma once
 
 #include "opforge/detail/elementwise_shape.h"
@@ -10,12 +11,14 @@ namespace elementwise {
 
 constexpr int64_t kShortRow = 64;
 
-// ---- between memory and tiles ---------------------------------------------------------------------------------
+// ---- between memory and tiles
+// ---------------------------------------------------------------------------------
 template <class E>
 inline void copy_strided(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n) {
   for (int64_t i = 0; i < n; ++i) memcpy(to + i * to_stride, from + i * from_stride, sizeof(E));
 }
-OPFORGE_NOINLINE inline void copy_elements(int width, char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n) {
+OPFORGE_NOINLINE inline void copy_elements(int width, char* to, int64_t to_stride, const char* from,
+                                           int64_t from_stride, int64_t n) {
   if (to_stride == width && from_stride == width) {
     memcpy(to, from, static_cast<size_t>(n * width));
   } else if (width == 4) {
@@ -50,7 +53,8 @@ OPFORGE_NOINLINE inline void narrow(uint16_t* to, const float* from, int64_t n) 
     memcpy(to + i, &h, rest < N ? static_cast<size_t>(rest) * 2 : sizeof h);
   }
 }
-OPFORGE_NOINLINE inline void load_elements(Kind kind, char* tile, const char* from, int64_t stride, int64_t n) {
+OPFORGE_NOINLINE inline void load_elements(Kind kind, char* tile, const char* from, int64_t stride,
+                                           int64_t n) {
   if (!kind.half) return copy_elements(kind.width, tile, kind.width, from, stride, n);
   uint16_t gathered[kTile];
   const uint16_t* half = reinterpret_cast<const uint16_t*>(from);
@@ -60,7 +64,8 @@ OPFORGE_NOINLINE inline void load_elements(Kind kind, char* tile, const char* fr
   }
   (kind.half == 1 ? widen<1> : widen<2>)(reinterpret_cast<float*>(tile), half, n);
 }
-OPFORGE_NOINLINE inline void store_elements(Kind kind, char* to, int64_t stride, const char* tile, int64_t n) {
+OPFORGE_NOINLINE inline void store_elements(Kind kind, char* to, int64_t stride, const char* tile,
+                                            int64_t n) {
   if (!kind.half) return copy_elements(kind.width, to, stride, tile, kind.width, n);
   const auto narrowing = kind.half == 1 ? narrow<1> : narrow<2>;
   if (stride == 2) return narrowing(reinterpret_cast<uint16_t*>(to), reinterpret_cast<const float*>(tile), n);
@@ -72,7 +77,8 @@ inline void load_splat(Kind kind, char* splat, const char* from) {
   load_elements(kind, splat, from, 0, kSplat);
 }
 
-// ---- a space: some of the call's dimensions ---------------------------------------------------------------------
+// ---- a space: some of the call's dimensions
+// ---------------------------------------------------------------------
 enum class Mode : uint8_t {
   kDirect,    // in place
   kConstant,  // one value in the whole space
@@ -99,8 +105,8 @@ inline bool dense_in(const Space& s, const Operand& o) {
   }
   return true;
 }
-// keep(d): does the space contain dimension d of the call? group: outputs that are computed; summed: of these, the
-// ones that are summed.
+// keep(d): does the space contain dimension d of the call? group: outputs that are computed; summed: of
+// these, the ones that are summed.
 template <class Keep>
 inline void make_space(Space& s, const Call& call, uint32_t group, uint32_t summed, Keep keep) {
   s.rank = 0;
@@ -171,15 +177,18 @@ OPFORGE_NOINLINE inline void prepare(Frame& f, const Call& call, const Space& sp
   const int n_in = formula.n_inputs, n = n_in + formula.n_outputs;
   int64_t per_element = 0;
   for (int k = 0; k < n; ++k) {
-    if (space.mode[k] == Mode::kStaged || space.mode[k] == Mode::kSummed) per_element += call.operand[k].kind.tile_width;
+    if (space.mode[k] == Mode::kStaged || space.mode[k] == Mode::kSummed)
+      per_element += call.operand[k].kind.tile_width;
   }
   // A multiple of 16 elements keeps tiles on cache lines; 80 operands of 8 bytes still leave 64.
   f.capacity = kTile;
-  if (per_element * kTile > static_cast<int64_t>(kStagingBytes)) f.capacity = kStagingBytes / per_element / 16 * 16;
+  if (per_element * kTile > static_cast<int64_t>(kStagingBytes))
+    f.capacity = kStagingBytes / per_element / 16 * 16;
   char* next = f.staging;
   for (int k = 0; k < n; ++k) {
     f.tile[k] = next;
-    if (space.mode[k] == Mode::kStaged || space.mode[k] == Mode::kSummed) next += f.capacity * call.operand[k].kind.tile_width;
+    if (space.mode[k] == Mode::kStaged || space.mode[k] == Mode::kSummed)
+      next += f.capacity * call.operand[k].kind.tile_width;
     if (k < n_in) {
       f.splat_of[k] = nullptr;
       const bool scalar = space.mode[k] == Mode::kConstant || space.mode[k] == Mode::kScalar;
@@ -230,7 +239,8 @@ inline int64_t offset_of(const Space& s, const Operand& o, const Place& p) {
 }
 
 // Elements [begin, end) of the space, base[k] = offset of operand k from its data. Rows one at a time.
-OPFORGE_NOINLINE inline void walk_rows(Frame& f, const int64_t* base, int64_t begin, int64_t end, TileHook hook, void* user) {
+OPFORGE_NOINLINE inline void walk_rows(Frame& f, const int64_t* base, int64_t begin, int64_t end,
+                                       TileHook hook, void* user) {
   const Space& s = *f.space;
   const Call& call = *f.call;
   const int n_in = call.formula->n_inputs, n = n_in + call.formula->n_outputs, last = s.rank - 1;
@@ -271,7 +281,8 @@ OPFORGE_NOINLINE inline void walk_rows(Frame& f, const int64_t* base, int64_t be
 }
 
 // The same for short rows: a tile collects several of them.
-OPFORGE_NOINLINE inline void walk_packed(Frame& f, const int64_t* base, int64_t begin, int64_t end, TileHook hook, void* user) {
+OPFORGE_NOINLINE inline void walk_packed(Frame& f, const int64_t* base, int64_t begin, int64_t end,
+                                         TileHook hook, void* user) {
   const Space& s = *f.space;
   const Call& call = *f.call;
   const int n_in = call.formula->n_inputs, n = n_in + call.formula->n_outputs, last = s.rank - 1;
@@ -299,7 +310,8 @@ OPFORGE_NOINLINE inline void walk_packed(Frame& f, const int64_t* base, int64_t 
         uint16_t halves[kTile];
         char* to = o.kind.half ? reinterpret_cast<char*>(halves) : f.tile[k];
         each_row(begin, count, o, [&](int64_t done, int64_t offset, int64_t m) {
-          copy_elements(o.kind.width, to + done * o.kind.width, o.kind.width, o.data + base[k] + offset, stride, m);
+          copy_elements(o.kind.width, to + done * o.kind.width, o.kind.width, o.data + base[k] + offset,
+                        stride, m);
         });
         if (o.kind.half) load_elements(o.kind, f.tile[k], to, 2, count);
       }
@@ -316,7 +328,8 @@ OPFORGE_NOINLINE inline void walk_packed(Frame& f, const int64_t* base, int64_t 
         from = reinterpret_cast<const char*>(halves);
       }
       each_row(begin, count, o, [&](int64_t done, int64_t offset, int64_t m) {
-        copy_elements(o.kind.width, o.data + base[k] + offset, stride, from + done * o.kind.width, o.kind.width, m);
+        copy_elements(o.kind.width, o.data + base[k] + offset, stride, from + done * o.kind.width,
+                      o.kind.width, m);
       });
     }
     if (hook) hook(user, f.out, begin, count);

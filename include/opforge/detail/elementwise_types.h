@@ -1,5 +1,6 @@
-// elementwise_types.h: what one elementwise formula looks like to the code that runs it over tensors. Compiled
-// kernels and the bytecode interpreter both fill in a Formula; everything else is shared, so their bits agree.
+// elementwise_types.h: what one elementwise formula looks like to the code that runs it over tensors.
+// Compiled kernels and the bytecode interpreter both fill in a Formula; everything else is shared, so their
+// bits agree.
 #pragma once
 
 #include <stddef.h>
@@ -23,9 +24,9 @@ using Status = opforge_status;
 
 constexpr int kMaxInputs = 64, kMaxAttributes = 64, kMaxOutputs = 16, kMaxRank = 32;
 constexpr int kMaxOperands = kMaxInputs + kMaxOutputs;
-constexpr int kTile = 512;       // elements of a staged tile
-constexpr int kSplat = 16;       // elements of a replicated scalar: enough for the widest vector
-constexpr int kSumLanes = 16;    // docs/design/bytecode.md, "Sums"
+constexpr int kTile = 512;     // elements of a staged tile
+constexpr int kSplat = 16;     // elements of a replicated scalar: enough for the widest vector
+constexpr int kSumLanes = 16;  // docs/design/bytecode.md, "Sums"
 constexpr int kSumBlock = 4096;
 constexpr size_t kStagingBytes = 40 * 1024;
 
@@ -42,26 +43,38 @@ struct Kind {
 };
 inline Kind kind_of(Type type, Storage storage) {
   switch (type) {
-    case Type::kBool: return {{OPFORGE_CODE_BOOL, 8, 1}, 1, 1, 0};
-    case Type::kI32: return {{OPFORGE_CODE_INT, 32, 1}, 4, 4, 0};
-    case Type::kI64: return {{OPFORGE_CODE_INT, 64, 1}, 8, 8, 0};
-    case Type::kF32: return {{OPFORGE_CODE_FLOAT, 32, 1}, 4, 4, 0};
-    case Type::kF64: return {{OPFORGE_CODE_FLOAT, 64, 1}, 8, 8, 0};
-    case Type::kU8: return {{OPFORGE_CODE_UINT, 8, 1}, 1, 1, 0};
-    case Type::kI8: return {{OPFORGE_CODE_INT, 8, 1}, 1, 1, 0};
-    default: break;
+    case Type::kBool:
+      return {{OPFORGE_CODE_BOOL, 8, 1}, 1, 1, 0};
+    case Type::kI32:
+      return {{OPFORGE_CODE_INT, 32, 1}, 4, 4, 0};
+    case Type::kI64:
+      return {{OPFORGE_CODE_INT, 64, 1}, 8, 8, 0};
+    case Type::kF32:
+      return {{OPFORGE_CODE_FLOAT, 32, 1}, 4, 4, 0};
+    case Type::kF64:
+      return {{OPFORGE_CODE_FLOAT, 64, 1}, 8, 8, 0};
+    case Type::kU8:
+      return {{OPFORGE_CODE_UINT, 8, 1}, 1, 1, 0};
+    case Type::kI8:
+      return {{OPFORGE_CODE_INT, 8, 1}, 1, 1, 0};
+    default:
+      break;
   }
   switch (storage) {
-    case Storage::kF64: return {{OPFORGE_CODE_FLOAT, 64, 1}, 8, 8, 0};
-    case Storage::kF16: return {{OPFORGE_CODE_FLOAT, 16, 1}, 2, 4, 1};
-    case Storage::kBF16: return {{OPFORGE_CODE_BFLOAT, 16, 1}, 2, 4, 2};
-    default: return {{OPFORGE_CODE_FLOAT, 32, 1}, 4, 4, 0};
+    case Storage::kF64:
+      return {{OPFORGE_CODE_FLOAT, 64, 1}, 8, 8, 0};
+    case Storage::kF16:
+      return {{OPFORGE_CODE_FLOAT, 16, 1}, 2, 4, 1};
+    case Storage::kBF16:
+      return {{OPFORGE_CODE_BFLOAT, 16, 1}, 2, 4, 2};
+    default:
+      return {{OPFORGE_CODE_FLOAT, 32, 1}, 4, 4, 0};
   }
 }
 
-// Computes n elements. in: inputs, then attributes, as arrays of their tile types; step 1 = one element after the
-// other, step 0 = a scalar, of which kSplat copies lie at the pointer. An output with step 0 is not wanted; its
-// pointer is good for kSplat elements.
+// Computes n elements. in: inputs, then attributes, as arrays of their tile types; step 1 = one element after
+// the other, step 0 = a scalar, of which kSplat copies lie at the pointer. An output with step 0 is not
+// wanted; its pointer is good for kSplat elements.
 struct Block {
   const void* const* in;
   const int32_t* in_step;

@@ -26,7 +26,8 @@ OPFORGE_INLINE F sign(F x) {
   return select<F>(x > 0, set<F>(1), select<F>(x < 0, set<F>(-1), x));
 }
 
-// Beyond 2^23 (2^52) every value is an integer; below, adding and taking away that number rounds to nearest even.
+// Beyond 2^23 (2^52) every value is an integer; below, adding and taking away that number rounds to nearest
+// even.
 template <class F>
 constexpr Lane<F> kIntegersFrom = std::is_same_v<Lane<F>, float> ? Lane<F>(0x1p23) : Lane<F>(0x1p52);
 template <class F>

@@ -1,5 +1,5 @@
-// vector_cast.h: conversions between element types. Float to integer cuts towards zero and saturates, NaN gives 0;
-// integer to integer wraps; to bool is `!= 0` (NaN is true); everything else rounds to nearest even.
+// vector_cast.h: conversions between element types. Float to integer cuts towards zero and saturates, NaN
+// gives 0; integer to integer wraps; to bool is `!= 0` (NaN is true); everything else rounds to nearest even.
 #pragma once
 
 #include "opforge/detail/vector_core.h"

@@ -1,4 +1,5 @@
-// vector_core.h: vector types, the numeric profile, and the few operations that have an instruction of their own.
+// vector_core.h: vector types, the numeric profile, and the few operations that have an instruction of their
+// own.
 #pragma once
 
 #include <stdint.h>
@@ -6,8 +7,8 @@
 
 #include <type_traits>
 
-// Vectors wider than the target's registers are passed in memory; everything here is inlined, so the ABI notes
-// about that do not matter.
+// Vectors wider than the target's registers are passed in memory; everything here is inlined, so the ABI
+// notes about that do not matter.
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wpsabi"
 #pragma GCC diagnostic ignored "-Wignored-attributes"
@@ -16,9 +17,10 @@
 #define OPFORGE_INLINE inline __attribute__((always_inline))
 #define OPFORGE_NOINLINE __attribute__((noinline))
 
-// The profile and the natural width name the inline namespace, so that objects built for different instruction
-// sets never share a function.
-#if !defined(OPFORGE_PROFILE_STRICT) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen))
+// The profile and the natural width name the inline namespace, so that objects built for different
+// instruction sets never share a function.
+#if !defined(OPFORGE_PROFILE_STRICT) && \
+    (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen))
 #define OPFORGE_PROFILE_FAST 1
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__AVX512BW__)
 #define OPFORGE_VECTOR_NAMESPACE fast16
@@ -96,7 +98,8 @@ struct RebindOf<Pair<V>, E> {
 template <class V, class E>
 using Rebind = typename RebindOf<V, E>::Type;
 
-// The raw layer: functions on GCC vectors, which the math is written with. F is a vector of floats (or doubles).
+// The raw layer: functions on GCC vectors, which the math is written with. F is a vector of floats (or
+// doubles).
 namespace raw {
 
 template <class F>
@@ -146,8 +149,8 @@ OPFORGE_INLINE F copysign(F magnitude, F sign) {
   return from_bits<F>((bits(magnitude) & kMagnitude<F>) | (bits(sign) & kSignBit<F>));
 }
 
-// One instruction each, which GCC does not find from the generic form: a < b ? a : b and a > b ? a : b. Of two
-// operands that do not compare (NaN) or are equal (zeros), the second is the result.
+// One instruction each, which GCC does not find from the generic form: a < b ? a : b and a > b ? a : b. Of
+// two operands that do not compare (NaN) or are equal (zeros), the second is the result.
 template <class F>
 OPFORGE_INLINE F lesser(F a, F b) {
 #if OPFORGE_GCC_X86
@@ -285,7 +288,8 @@ OPFORGE_INLINE bool any(I mask) {
   return all != 0;
 }
 
-// Adding 1.5 * 2^23 rounds to an integer, to nearest even, for |x| < 2^22; the integer is then in the low bits.
+// Adding 1.5 * 2^23 rounds to an integer, to nearest even, for |x| < 2^22; the integer is then in the low
+// bits.
 constexpr float kMagic = 0x1.8p23f;
 constexpr double kMagicDouble = 0x1.8p52;
 constexpr float kInf = __builtin_inff();

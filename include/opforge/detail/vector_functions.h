@@ -16,7 +16,8 @@
 namespace opforge::vm {
 inline namespace OPFORGE_VECTOR_NAMESPACE {
 
-// ---- memory: elements of type E as tensors hold them ---------------------------------------------------------
+// ---- memory: elements of type E as tensors hold them
+// ---------------------------------------------------------
 template <class V>
 OPFORGE_INLINE V load(const void* p) {
   V r;
@@ -61,7 +62,8 @@ OPFORGE_INLINE V splat(double x) {
   return r;
 }
 
-// ---- element functions of the types without vector math: f64 by libm, integers by plain C ---------------------
+// ---- element functions of the types without vector math: f64 by libm, integers by plain C
+// ---------------------
 namespace lanes {
 using Function1 = double (*)(double);
 using Function2 = double (*)(double, double);
@@ -75,7 +77,9 @@ inline double sigmoid(double x) {
   const double e = ::exp(-__builtin_fabs(x));
   return x != x ? x : (x >= 0 ? 1.0 : e) / (1.0 + e);
 }
-inline double softplus(double x) { return x != x ? x : (x > 0 ? x : 0.0) + ::log1p(::exp(-__builtin_fabs(x))); }
+inline double softplus(double x) {
+  return x != x ? x : (x > 0 ? x : 0.0) + ::log1p(::exp(-__builtin_fabs(x)));
+}
 inline double mod(double x, double y) {
   const double r = ::fmod(x, y);
   if (r == 0.0) return __builtin_copysign(r, y);
@@ -110,18 +114,20 @@ OPFORGE_INLINE V map2(V x, V y, lanes::Function2 f) {
   return x;
 }
 
-// ---- arithmetic on floats and, where it means something, integers (which wrap) ---------------------------------
-// Signed overflow wraps: integer sums and products are formed in the unsigned type.
+// ---- arithmetic on floats and, where it means something, integers (which wrap)
+// --------------------------------- Signed overflow wraps: integer sums and products are formed in the
+// unsigned type.
 template <class V>
 using Wrapping = typename RawOf<
-    std::conditional_t<kIsFloating<V>, typename V::Element,
-                       std::conditional_t<sizeof(typename V::Element) == 1, uint8_t,
-                                          std::conditional_t<sizeof(typename V::Element) == 4, uint32_t, uint64_t>>>,
+    std::conditional_t<
+        kIsFloating<V>, typename V::Element,
+        std::conditional_t<sizeof(typename V::Element) == 1, uint8_t,
+                           std::conditional_t<sizeof(typename V::Element) == 4, uint32_t, uint64_t>>>,
     V::kSize>::Type;
-#define OPFORGE_WRAPPING(name, op)                                                 \
-  template <class V>                                                               \
-  OPFORGE_INLINE V name(V a, V b) {                                                \
-    return {(typename V::Raw)((Wrapping<V>)a.v op(Wrapping<V>) b.v)};              \
+#define OPFORGE_WRAPPING(name, op)                                    \
+  template <class V>                                                  \
+  OPFORGE_INLINE V name(V a, V b) {                                   \
+    return {(typename V::Raw)((Wrapping<V>)a.v op(Wrapping<V>) b.v)}; \
   }
 OPFORGE_WRAPPING(add, +)
 OPFORGE_WRAPPING(sub, -)
@@ -217,10 +223,10 @@ template <class V>
 OPFORGE_INLINE V rsqrt(V x) {
   return reciprocal(sqrt(x));
 }
-#define OPFORGE_BOTH(name)         \
-  template <class V>               \
-  OPFORGE_INLINE V name(V x) {     \
-    return {raw::name(x.v)};       \
+#define OPFORGE_BOTH(name)     \
+  template <class V>           \
+  OPFORGE_INLINE V name(V x) { \
+    return {raw::name(x.v)};   \
   }
 OPFORGE_BOTH(floor)
 OPFORGE_BOTH(ceil)
@@ -228,15 +234,16 @@ OPFORGE_BOTH(round)
 OPFORGE_BOTH(trunc)
 #undef OPFORGE_BOTH
 
-// ---- elementary functions: raw:: for f32, libm for f64 ----------------------------------------------------------
-#define OPFORGE_UNARY(name, f64)             \
-  template <class V>                         \
-  OPFORGE_INLINE V name(V x) {               \
-    if constexpr (kIsFloat<V>) {             \
-      return {raw::name(x.v)};               \
-    } else {                                 \
-      return map1(x, f64);                   \
-    }                                        \
+// ---- elementary functions: raw:: for f32, libm for f64
+// ----------------------------------------------------------
+#define OPFORGE_UNARY(name, f64) \
+  template <class V>             \
+  OPFORGE_INLINE V name(V x) {   \
+    if constexpr (kIsFloat<V>) { \
+      return {raw::name(x.v)};   \
+    } else {                     \
+      return map1(x, f64);       \
+    }                            \
   }
 OPFORGE_UNARY(exp, ::exp)
 OPFORGE_UNARY(exp2, ::exp2)
@@ -263,14 +270,14 @@ OPFORGE_UNARY(cbrt, ::cbrt)
 OPFORGE_UNARY(sigmoid, lanes::sigmoid)
 OPFORGE_UNARY(softplus, lanes::softplus)
 #undef OPFORGE_UNARY
-#define OPFORGE_BINARY(name, f64)            \
-  template <class V>                         \
-  OPFORGE_INLINE V name(V x, V y) {          \
-    if constexpr (kIsFloat<V>) {             \
-      return {raw::name(x.v, y.v)};          \
-    } else {                                 \
-      return map2(x, y, f64);                \
-    }                                        \
+#define OPFORGE_BINARY(name, f64)   \
+  template <class V>                \
+  OPFORGE_INLINE V name(V x, V y) { \
+    if constexpr (kIsFloat<V>) {    \
+      return {raw::name(x.v, y.v)}; \
+    } else {                        \
+      return map2(x, y, f64);       \
+    }                               \
   }
 OPFORGE_BINARY(pow, ::pow)
 OPFORGE_BINARY(atan2, ::atan2)
@@ -278,21 +285,22 @@ OPFORGE_BINARY(fmod, ::fmod)
 OPFORGE_BINARY(mod, lanes::mod)
 #undef OPFORGE_BINARY
 
-// ---- comparisons, logic, selection --------------------------------------------------------------------------
+// ---- comparisons, logic, selection
+// --------------------------------------------------------------------------
 template <class V>
 using Truth = Rebind<V, bool>;
 template <class V, class M>
 OPFORGE_INLINE Truth<V> truth(M mask) {
   return {__builtin_convertvector(mask, typename Truth<V>::Raw)};
 }
-#define OPFORGE_COMPARE(name, op)                \
-  template <class V>                             \
-  OPFORGE_INLINE Truth<V> name(V a, V b) {       \
-    if constexpr (kIsBool<V>) {                  \
-      return truth<V>(-a.v op - b.v);            \
-    } else {                                     \
-      return truth<V>(a.v op b.v);               \
-    }                                            \
+#define OPFORGE_COMPARE(name, op)          \
+  template <class V>                       \
+  OPFORGE_INLINE Truth<V> name(V a, V b) { \
+    if constexpr (kIsBool<V>) {            \
+      return truth<V>(-a.v op - b.v);      \
+    } else {                               \
+      return truth<V>(a.v op b.v);         \
+    }                                      \
   }
 OPFORGE_COMPARE(lt, <)
 OPFORGE_COMPARE(le, <=)

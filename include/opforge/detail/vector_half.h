@@ -1,5 +1,6 @@
-// vector_half.h: f16 and bf16 storage: widening is exact, narrowing rounds to nearest even. The integer forms and
-// the hardware's instructions give the same values; bf16 has no hardware path because AVX512-BF16 flushes denormals.
+// vector_half.h: f16 and bf16 storage: widening is exact, narrowing rounds to nearest even. The integer forms
+// and the hardware's instructions give the same values; bf16 has no hardware path because AVX512-BF16 flushes
+// denormals.
 #pragma once
 
 #include "opforge/detail/vector_core.h"

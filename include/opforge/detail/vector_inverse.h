@@ -14,7 +14,8 @@ constexpr float kHalfPiLow = -0x1.777a5cp-25f;
 // (asin(x) - x) / x for s = x^2 <= 1/4
 template <class F>
 OPFORGE_INLINE F asin_tail(F s) {
-  return s * poly(s, 0x1.34cfc6p-5f, 0x1.d511d4p-7f, 0x1.04d36ap-5f, 0x1.6ca750p-5f, 0x1.3338acp-4f, 0x1.55554cp-3f);
+  return s * poly(s, 0x1.34cfc6p-5f, 0x1.d511d4p-7f, 0x1.04d36ap-5f, 0x1.6ca750p-5f, 0x1.3338acp-4f,
+                  0x1.55554cp-3f);
 }
 template <class F>
 OPFORGE_INLINE F asin(F x) {

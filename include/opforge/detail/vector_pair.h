@@ -1,5 +1,5 @@
-// vector_pair.h: two vectors treated as one. Formula bodies run on pairs of pairs, so that four independent chains of
-// instructions stand side by side and hide each other's latency. Bits do not change.
+// vector_pair.h: two vectors treated as one. Formula bodies run on pairs of pairs, so that four independent
+// chains of instructions stand side by side and hide each other's latency. Bits do not change.
 #pragma once
 
 #include "opforge/detail/vector_functions.h"
@@ -7,18 +7,18 @@
 namespace opforge::vm {
 inline namespace OPFORGE_VECTOR_NAMESPACE {
 
-#define OPFORGE_PAIR_1(name)                            \
-  template <class V>                                    \
-  OPFORGE_INLINE auto name(Pair<V> x) {                 \
+#define OPFORGE_PAIR_1(name)                                   \
+  template <class V>                                           \
+  OPFORGE_INLINE auto name(Pair<V> x) {                        \
     return Pair<decltype(name(x.lo))>{name(x.lo), name(x.hi)}; \
   }
-#define OPFORGE_PAIR_2(name)                            \
-  template <class V>                                    \
-  OPFORGE_INLINE auto name(Pair<V> x, Pair<V> y) {      \
+#define OPFORGE_PAIR_2(name)                                                     \
+  template <class V>                                                             \
+  OPFORGE_INLINE auto name(Pair<V> x, Pair<V> y) {                               \
     return Pair<decltype(name(x.lo, y.lo))>{name(x.lo, y.lo), name(x.hi, y.hi)}; \
   }
-#define OPFORGE_PAIR_3(name)                            \
-  template <class V>                                    \
+#define OPFORGE_PAIR_3(name)                                     \
+  template <class V>                                             \
   OPFORGE_INLINE Pair<V> name(Pair<V> x, Pair<V> y, Pair<V> z) { \
     return {name(x.lo, y.lo, z.lo), name(x.hi, y.hi, z.hi)};     \
   }

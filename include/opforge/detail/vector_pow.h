@@ -1,5 +1,5 @@
-// vector_pow.h: pow, cbrt, fmod, mod on raw vectors of floats. The inner steps are in double: they are exact enough
-// to round once at the end.
+// vector_pow.h: pow, cbrt, fmod, mod on raw vectors of floats. The inner steps are in double: they are exact
+// enough to round once at the end.
 #pragma once
 
 #include "opforge/detail/vector_core.h"
@@ -8,7 +8,8 @@ namespace opforge::vm {
 inline namespace OPFORGE_VECTOR_NAMESPACE {
 namespace raw {
 
-// log2 of positive finite doubles that hold floats (denormal floats are normal doubles). Relative error 2^-44.
+// log2 of positive finite doubles that hold floats (denormal floats are normal doubles). Relative error
+// 2^-44.
 template <class D>
 OPFORGE_INLINE D log2_double(D x) {
   using I = IntOf<D>;
@@ -26,8 +27,9 @@ template <class D>
 OPFORGE_INLINE D exp2_double(D x) {
   const D shifted = x + kMagicDouble;
   const D r = x - (shifted - kMagicDouble);
-  const D p = poly(r, 0x1.fde5c8d02b111p-17, 0x1.445ca6d1c0575p-13, 0x1.5d8a86866f2fap-10, 0x1.3b29f3753cfbap-7,
-                   0x1.c6b08abf9545ap-5, 0x1.ebfbe077ae5dcp-3, 0x1.62e42ff0e2158p-1, 1.0);
+  const D p =
+      poly(r, 0x1.fde5c8d02b111p-17, 0x1.445ca6d1c0575p-13, 0x1.5d8a86866f2fap-10, 0x1.3b29f3753cfbap-7,
+           0x1.c6b08abf9545ap-5, 0x1.ebfbe077ae5dcp-3, 0x1.62e42ff0e2158p-1, 1.0);
   return from_bits<D>(bits(p) + (bits(shifted) << 52));
 }
 template <class D>

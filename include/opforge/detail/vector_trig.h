@@ -7,8 +7,8 @@ namespace opforge::vm {
 inline namespace OPFORGE_VECTOR_NAMESPACE {
 namespace raw {
 
-// x = n pi/2 + r by exact integers (Payne and Hanek), for large |x|: 2/pi is kept to 224 bits, and of the product
-// only the bits that matter are formed.
+// x = n pi/2 + r by exact integers (Payne and Hanek), for large |x|: 2/pi is kept to 224 bits, and of the
+// product only the bits that matter are formed.
 inline OPFORGE_NOINLINE float trig_slow(float x, int32_t* quadrant) {
   static const uint32_t kTwoOverPi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
                                          0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};

@@ -1,4 +1,5 @@
-// execute.cpp: a linked program over one block of elements and over tensors; the table of this instruction set.
+// execute.cpp: a linked program over one block of elements and over tensors; the table of this instruction
+// set.
 #include <cstdio>
 
 #include "bytecode/isa/program.h"
@@ -8,7 +9,8 @@ namespace OPFORGE_ISA {
 
 void point_fixed_slots(const Linked& p, Slots slots, char* temps) {
   for (int k = 0; k < p.formula.n_attributes; ++k) {
-    slots.pointer[p.first_attribute() + k] = const_cast<char*>(p.attribute_splats) + size_t(k) * ew::kSplat * 8;
+    slots.pointer[p.first_attribute() + k] =
+        const_cast<char*>(p.attribute_splats) + size_t(k) * ew::kSplat * 8;
     slots.step[p.first_attribute() + k] = 0;
   }
   for (int k = 0; k < p.n_constants; ++k) {
@@ -36,7 +38,8 @@ void run_block(const void* self, const ew::Block& block) {
   }
   char* const spare = temps + int64_t(p.n_temps) * p.tile * p.temp_width;
   for (int k = 0; k < n_out; ++k) {
-    pointer[out + k] = block.out_step[k] ? static_cast<char*>(block.out[k]) : spare + int64_t(k) * p.tile * p.temp_width;
+    pointer[out + k] =
+        block.out_step[k] ? static_cast<char*>(block.out[k]) : spare + int64_t(k) * p.tile * p.temp_width;
   }
   const auto advance = [&](int64_t n) {
     for (int k = 0; k < n_in; ++k) pointer[k] += step[k] * n * p.input_width[k];
@@ -78,7 +81,8 @@ Status workers_parallel_for(void* host, int64_t n, int64_t grain, opforge_range_
   return OPFORGE_STATUS_OK;
 }
 
-int64_t scratch_bytes(const bc::Program* program, const opforge_tensor* inputs, const opforge_tensor* outputs) {
+int64_t scratch_bytes(const bc::Program* program, const opforge_tensor* inputs,
+                      const opforge_tensor* outputs) {
   const Linked& p = linked(program);
   ew::Call call;
   ew::Reason reason;
@@ -88,7 +92,8 @@ int64_t scratch_bytes(const bc::Program* program, const opforge_tensor* inputs, 
 }
 
 Status run_tensors(const bc::Program* program, const opforge_tensor* inputs, const opforge_tensor* outputs,
-                   const double* attributes, const bc::Workers& workers, void* scratch, char* reason, size_t reason_size) {
+                   const double* attributes, const bc::Workers& workers, void* scratch, char* reason,
+                   size_t reason_size) {
   const Linked& p = linked(program);
   ew::Call call;
   ew::Reason why = {};
@@ -116,7 +121,14 @@ Status run_kernel(const bc::Program* program, opforge_context* context, const op
 
 extern const bc::InterpreterTable interpreter_table;
 const bc::InterpreterTable interpreter_table = {
-    vm::kFast ? "fast" : "strict", program_bytes, link, rows_ready, run_rows, scratch_bytes, run_tensors, run_kernel,
+    vm::kFast ? "fast" : "strict",
+    program_bytes,
+    link,
+    rows_ready,
+    run_rows,
+    scratch_bytes,
+    run_tensors,
+    run_kernel,
 };
 
 }  // namespace OPFORGE_ISA

@@ -20,7 +20,8 @@ template <class V>
 struct Reader {
   const char* p;
   int64_t advance;
-  Reader(char* const* slots, const int32_t* steps, int slot) : p(slots[slot]), advance(steps[slot] * kBytes<V>) {}
+  Reader(char* const* slots, const int32_t* steps, int slot)
+      : p(slots[slot]), advance(steps[slot] * kBytes<V>) {}
   OPFORGE_INLINE V next() {
     const V v = load<V>(p);
     p += advance;
@@ -37,12 +38,12 @@ struct Writer {
   }
 };
 
-#define OPCODE(name, number, operands, class_)                \
-  struct Do_##name {                                          \
-    template <class... V>                                     \
-    static OPFORGE_INLINE auto of(V... v) {                   \
-      return vm::name(v...);                                  \
-    }                                                         \
+#define OPCODE(name, number, operands, class_) \
+  struct Do_##name {                           \
+    template <class... V>                      \
+    static OPFORGE_INLINE auto of(V... v) {    \
+      return vm::name(v...);                   \
+    }                                          \
   };
 #include "bytecode/opcodes.def"
 #undef OPCODE
@@ -115,7 +116,8 @@ void choose(const Step& s, char* const* slots, const int32_t* steps, int64_t n) 
   Reader<V> a(slots, steps, s.a), b(slots, steps, s.b), c(slots, steps, s.c), d(slots, steps, s.d);
   Writer<V> out(slots, s.out);
 #pragma GCC unroll 4
-  for (int64_t i = 0; i < n; i += V::kSize) out.next(vm::select(Compare::of(a.next(), b.next()), c.next(), d.next()));
+  for (int64_t i = 0; i < n; i += V::kSize)
+    out.next(vm::select(Compare::of(a.next(), b.next()), c.next(), d.next()));
 }
 
 template <class V>
@@ -131,35 +133,51 @@ Handler float_handler(uint16_t opcode) {
 #define HANDLER_CAST_1(name) nullptr
   switch (opcode) {
 #define OPCODE(name, number, operands, class_) \
-  case number: return HANDLER_##class_##_##operands(name);
+  case number:                                 \
+    return HANDLER_##class_##_##operands(name);
 #include "bytecode/opcodes.def"
 #undef OPCODE
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 template <class V>
 Handler comparison_handler(uint16_t opcode) {
   switch (opcode) {
-    case bc::op_lt: return binary<Do_lt, V>;
-    case bc::op_le: return binary<Do_le, V>;
-    case bc::op_eq: return binary<Do_eq, V>;
-    case bc::op_ne: return binary<Do_ne, V>;
-    case bc::op_gt: return binary<Do_gt, V>;
-    case bc::op_ge: return binary<Do_ge, V>;
-    default: return nullptr;
+    case bc::op_lt:
+      return binary<Do_lt, V>;
+    case bc::op_le:
+      return binary<Do_le, V>;
+    case bc::op_eq:
+      return binary<Do_eq, V>;
+    case bc::op_ne:
+      return binary<Do_ne, V>;
+    case bc::op_gt:
+      return binary<Do_gt, V>;
+    case bc::op_ge:
+      return binary<Do_ge, V>;
+    default:
+      return nullptr;
   }
 }
 
 template <class From>
 Handler cast_from(Element to) {
   switch (to) {
-    case Element::kBool: return cast_elements<From, bool>;
-    case Element::kI32: return cast_elements<From, int32_t>;
-    case Element::kI64: return cast_elements<From, int64_t>;
-    case Element::kF32: return cast_elements<From, float>;
-    case Element::kF64: return cast_elements<From, double>;
-    case Element::kU8: return cast_elements<From, uint8_t>;
-    case Element::kI8: return cast_elements<From, int8_t>;
+    case Element::kBool:
+      return cast_elements<From, bool>;
+    case Element::kI32:
+      return cast_elements<From, int32_t>;
+    case Element::kI64:
+      return cast_elements<From, int64_t>;
+    case Element::kF32:
+      return cast_elements<From, float>;
+    case Element::kF64:
+      return cast_elements<From, double>;
+    case Element::kU8:
+      return cast_elements<From, uint8_t>;
+    case Element::kI8:
+      return cast_elements<From, int8_t>;
   }
   return nullptr;
 }
@@ -171,13 +189,20 @@ Handler pair_of(bool reversed) {
 template <class Inner>
 Handler pair_with(uint16_t outer, bool reversed) {
   switch (outer) {
-    case bc::op_add: return pair_of<Inner, Do_add>(reversed);
-    case bc::op_sub: return pair_of<Inner, Do_sub>(reversed);
-    case bc::op_mul: return pair_of<Inner, Do_mul>(reversed);
-    case bc::op_div: return pair_of<Inner, Do_div>(reversed);
-    case bc::op_min: return pair_of<Inner, Do_min>(reversed);
-    case bc::op_max: return pair_of<Inner, Do_max>(reversed);
-    default: return nullptr;
+    case bc::op_add:
+      return pair_of<Inner, Do_add>(reversed);
+    case bc::op_sub:
+      return pair_of<Inner, Do_sub>(reversed);
+    case bc::op_mul:
+      return pair_of<Inner, Do_mul>(reversed);
+    case bc::op_div:
+      return pair_of<Inner, Do_div>(reversed);
+    case bc::op_min:
+      return pair_of<Inner, Do_min>(reversed);
+    case bc::op_max:
+      return pair_of<Inner, Do_max>(reversed);
+    default:
+      return nullptr;
   }
 }
 
@@ -185,79 +210,125 @@ Handler pair_with(uint16_t outer, bool reversed) {
 
 Handler number_handler(uint16_t opcode, Element operand) {
   switch (operand) {
-    case Element::kF32: return float_handler<Vec<float, kWidth<float>>>(opcode);
-    case Element::kF64: return float_handler<Vec<double, kWidth<double>>>(opcode);
-    case Element::kI32: return comparison_handler<Vec<int32_t, kWidth<int32_t>>>(opcode);
-    case Element::kI64: return comparison_handler<Vec<int64_t, 4>>(opcode);
-    case Element::kBool: return comparison_handler<Vec<bool, kWidth<bool>>>(opcode);
-    case Element::kU8: return comparison_handler<Vec<uint8_t, kWidth<uint8_t>>>(opcode);
-    case Element::kI8: return comparison_handler<Vec<int8_t, kWidth<int8_t>>>(opcode);
+    case Element::kF32:
+      return float_handler<Vec<float, kWidth<float>>>(opcode);
+    case Element::kF64:
+      return float_handler<Vec<double, kWidth<double>>>(opcode);
+    case Element::kI32:
+      return comparison_handler<Vec<int32_t, kWidth<int32_t>>>(opcode);
+    case Element::kI64:
+      return comparison_handler<Vec<int64_t, 4>>(opcode);
+    case Element::kBool:
+      return comparison_handler<Vec<bool, kWidth<bool>>>(opcode);
+    case Element::kU8:
+      return comparison_handler<Vec<uint8_t, kWidth<uint8_t>>>(opcode);
+    case Element::kI8:
+      return comparison_handler<Vec<int8_t, kWidth<int8_t>>>(opcode);
   }
   return nullptr;
 }
 Handler logic_handler(uint16_t opcode) {
   using V = Vec<bool, kWidth<bool>>;
   switch (opcode) {
-    case bc::op_logical_and: return binary<Do_logical_and, V>;
-    case bc::op_logical_or: return binary<Do_logical_or, V>;
-    case bc::op_logical_xor: return binary<Do_logical_xor, V>;
-    case bc::op_logical_not: return unary<Do_logical_not, V>;
-    default: return nullptr;
+    case bc::op_logical_and:
+      return binary<Do_logical_and, V>;
+    case bc::op_logical_or:
+      return binary<Do_logical_or, V>;
+    case bc::op_logical_xor:
+      return binary<Do_logical_xor, V>;
+    case bc::op_logical_not:
+      return unary<Do_logical_not, V>;
+    default:
+      return nullptr;
   }
 }
 Handler select_handler(Element type) {
   switch (type) {
-    case Element::kBool: return choose_by_truth<Vec<bool, kWidth<bool>>>;
-    case Element::kI32: return choose_by_truth<Vec<int32_t, kWidth<int32_t>>>;
-    case Element::kI64: return choose_by_truth<Vec<int64_t, 4>>;
-    case Element::kF32: return choose_by_truth<Vec<float, kWidth<float>>>;
-    case Element::kF64: return choose_by_truth<Vec<double, kWidth<double>>>;
-    case Element::kU8: return choose_by_truth<Vec<uint8_t, kWidth<uint8_t>>>;
-    case Element::kI8: return choose_by_truth<Vec<int8_t, kWidth<int8_t>>>;
+    case Element::kBool:
+      return choose_by_truth<Vec<bool, kWidth<bool>>>;
+    case Element::kI32:
+      return choose_by_truth<Vec<int32_t, kWidth<int32_t>>>;
+    case Element::kI64:
+      return choose_by_truth<Vec<int64_t, 4>>;
+    case Element::kF32:
+      return choose_by_truth<Vec<float, kWidth<float>>>;
+    case Element::kF64:
+      return choose_by_truth<Vec<double, kWidth<double>>>;
+    case Element::kU8:
+      return choose_by_truth<Vec<uint8_t, kWidth<uint8_t>>>;
+    case Element::kI8:
+      return choose_by_truth<Vec<int8_t, kWidth<int8_t>>>;
   }
   return nullptr;
 }
 Handler cast_handler(Element from, Element to) {
   switch (from) {
-    case Element::kBool: return cast_from<bool>(to);
-    case Element::kI32: return cast_from<int32_t>(to);
-    case Element::kI64: return cast_from<int64_t>(to);
-    case Element::kF32: return cast_from<float>(to);
-    case Element::kF64: return cast_from<double>(to);
-    case Element::kU8: return cast_from<uint8_t>(to);
-    case Element::kI8: return cast_from<int8_t>(to);
+    case Element::kBool:
+      return cast_from<bool>(to);
+    case Element::kI32:
+      return cast_from<int32_t>(to);
+    case Element::kI64:
+      return cast_from<int64_t>(to);
+    case Element::kF32:
+      return cast_from<float>(to);
+    case Element::kF64:
+      return cast_from<double>(to);
+    case Element::kU8:
+      return cast_from<uint8_t>(to);
+    case Element::kI8:
+      return cast_from<int8_t>(to);
   }
   return nullptr;
 }
 Handler round_handler(ew::Storage storage) {
   switch (storage) {
-    case ew::Storage::kF16: return round_to_storage<f16>;
-    case ew::Storage::kBF16: return round_to_storage<bf16>;
-    case ew::Storage::kF64: return copy<double>;
-    default: return copy<float>;
+    case ew::Storage::kF16:
+      return round_to_storage<f16>;
+    case ew::Storage::kBF16:
+      return round_to_storage<bf16>;
+    case ew::Storage::kF64:
+      return copy<double>;
+    default:
+      return copy<float>;
   }
 }
-Handler copy_handler(int width) { return width == 8 ? copy<double> : width == 4 ? copy<float> : copy<uint8_t>; }
+Handler copy_handler(int width) {
+  return width == 8 ? copy<double> : width == 4 ? copy<float> : copy<uint8_t>;
+}
 Handler pair_handler(uint16_t inner, uint16_t outer, bool reversed) {
   switch (inner) {
-    case bc::op_add: return pair_with<Do_add>(outer, reversed);
-    case bc::op_sub: return pair_with<Do_sub>(outer, reversed);
-    case bc::op_mul: return pair_with<Do_mul>(outer, reversed);
-    case bc::op_div: return pair_with<Do_div>(outer, reversed);
-    case bc::op_min: return pair_with<Do_min>(outer, reversed);
-    case bc::op_max: return pair_with<Do_max>(outer, reversed);
-    default: return nullptr;
+    case bc::op_add:
+      return pair_with<Do_add>(outer, reversed);
+    case bc::op_sub:
+      return pair_with<Do_sub>(outer, reversed);
+    case bc::op_mul:
+      return pair_with<Do_mul>(outer, reversed);
+    case bc::op_div:
+      return pair_with<Do_div>(outer, reversed);
+    case bc::op_min:
+      return pair_with<Do_min>(outer, reversed);
+    case bc::op_max:
+      return pair_with<Do_max>(outer, reversed);
+    default:
+      return nullptr;
   }
 }
 Handler choose_handler(uint16_t comparison) {
   switch (comparison) {
-    case bc::op_lt: return choose<Do_lt>;
-    case bc::op_le: return choose<Do_le>;
-    case bc::op_eq: return choose<Do_eq>;
-    case bc::op_ne: return choose<Do_ne>;
-    case bc::op_gt: return choose<Do_gt>;
-    case bc::op_ge: return choose<Do_ge>;
-    default: return nullptr;
+    case bc::op_lt:
+      return choose<Do_lt>;
+    case bc::op_le:
+      return choose<Do_le>;
+    case bc::op_eq:
+      return choose<Do_eq>;
+    case bc::op_ne:
+      return choose<Do_ne>;
+    case bc::op_gt:
+      return choose<Do_gt>;
+    case bc::op_ge:
+      return choose<Do_ge>;
+    default:
+      return nullptr;
   }
 }
 

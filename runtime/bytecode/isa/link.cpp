@@ -1,5 +1,5 @@
-// link.cpp: from a verified blob to steps: dead code dropped, cheap operations fused in pairs, slots assigned by last
-// use. All in the caller's memory and a bounded part of the stack.
+// link.cpp: from a verified blob to steps: dead code dropped, cheap operations fused in pairs, slots assigned
+// by last use. All in the caller's memory and a bounded part of the stack.
 #include <cstdio>
 #include <new>
 
@@ -35,27 +35,42 @@ struct Layout {
 
 Element element_of(ValueType type, bool f64) {
   switch (type) {
-    case ValueType::kT: return f64 ? Element::kF64 : Element::kF32;
-    case ValueType::kBool: return Element::kBool;
-    case ValueType::kI32: return Element::kI32;
-    case ValueType::kI64: return Element::kI64;
-    case ValueType::kF32: return Element::kF32;
-    case ValueType::kF64: return Element::kF64;
-    case ValueType::kU8: return Element::kU8;
-    case ValueType::kI8: return Element::kI8;
+    case ValueType::kT:
+      return f64 ? Element::kF64 : Element::kF32;
+    case ValueType::kBool:
+      return Element::kBool;
+    case ValueType::kI32:
+      return Element::kI32;
+    case ValueType::kI64:
+      return Element::kI64;
+    case ValueType::kF32:
+      return Element::kF32;
+    case ValueType::kF64:
+      return Element::kF64;
+    case ValueType::kU8:
+      return Element::kU8;
+    case ValueType::kI8:
+      return Element::kI8;
   }
   return Element::kF32;
 }
 
 void write_splat(char* to, Element element, double value) {
   switch (element) {
-    case Element::kBool: return ew::fill_splat<bool>(to, value);
-    case Element::kI32: return ew::fill_splat<int32_t>(to, value);
-    case Element::kI64: return ew::fill_splat<int64_t>(to, value);
-    case Element::kF32: return ew::fill_splat<float>(to, value);
-    case Element::kF64: return ew::fill_splat<double>(to, value);
-    case Element::kU8: return ew::fill_splat<uint8_t>(to, value);
-    case Element::kI8: return ew::fill_splat<int8_t>(to, value);
+    case Element::kBool:
+      return ew::fill_splat<bool>(to, value);
+    case Element::kI32:
+      return ew::fill_splat<int32_t>(to, value);
+    case Element::kI64:
+      return ew::fill_splat<int64_t>(to, value);
+    case Element::kF32:
+      return ew::fill_splat<float>(to, value);
+    case Element::kF64:
+      return ew::fill_splat<double>(to, value);
+    case Element::kU8:
+      return ew::fill_splat<uint8_t>(to, value);
+    case Element::kI8:
+      return ew::fill_splat<int8_t>(to, value);
   }
 }
 
@@ -76,7 +91,8 @@ bool comparison(uint16_t opcode) { return opcode >= bc::op_lt && opcode <= bc::o
 
 class Linker {
  public:
-  Linker(const Blob& blob, ew::Storage storage) : blob_(blob), storage_(storage), f64_(storage == ew::Storage::kF64) {}
+  Linker(const Blob& blob, ew::Storage storage)
+      : blob_(blob), storage_(storage), f64_(storage == ew::Storage::kF64) {}
 
   void resolve_types() {
     for (int v = 0; v < blob_.first_instruction(); ++v) element_[v] = element_of(blob_.leaf_type(v), f64_);
@@ -155,7 +171,8 @@ class Linker {
       if (planned.is_copy) {
         step.out = uint16_t(p.first_output() + planned.value);
       } else if (direct_[planned.value]) {
-        step.out = slot_[planned.value] = uint16_t(p.first_output() + __builtin_ctz(output_of_[planned.value]));
+        step.out = slot_[planned.value] =
+            uint16_t(p.first_output() + __builtin_ctz(output_of_[planned.value]));
       } else {
         // Elements of different width would overtake each other in a shared tile.
         step.out = slot_[planned.value] = take_slot(p, planned, n_free, n_temps);
@@ -167,7 +184,8 @@ class Linker {
     p.n_slots = p.first_temp() + n_temps + p.spares();
     const int64_t per_element = int64_t(n_temps + p.spares()) * width;
     p.tile = kTile;
-    if (per_element * kTile > int64_t(kTempBytes)) p.tile = int32_t(int64_t(kTempBytes) / per_element / 16 * 16);
+    if (per_element * kTile > int64_t(kTempBytes))
+      p.tile = int32_t(int64_t(kTempBytes) / per_element / 16 * 16);
     return p.tile >= 16;
   }
 
@@ -205,28 +223,43 @@ class Linker {
     const Instruction i = blob_.instruction(k);
     const auto handler = [&]() -> Handler {
       switch (bc::opcode_info(i.opcode).kind) {
-        case bc::Class::kLogic: return logic_handler(i.opcode);
-        case bc::Class::kSelect: return select_handler(element_[self]);
+        case bc::Class::kLogic:
+          return logic_handler(i.opcode);
+        case bc::Class::kSelect:
+          return select_handler(element_[self]);
         case bc::Class::kCast:
-          return i.opcode == bc::op_cast ? cast_handler(element_[i.operand[0]], element_[self]) : round_handler(storage_);
-        default: return number_handler(i.opcode, element_[i.operand[0]]);
+          return i.opcode == bc::op_cast ? cast_handler(element_[i.operand[0]], element_[self])
+                                         : round_handler(storage_);
+        default:
+          return number_handler(i.opcode, element_[i.operand[0]]);
       }
     };
     if (!pair_[self]) {
-      return {handler(), uint16_t(self), {i.operand[0], i.operand[1], i.operand[2], 0}, uint8_t(operands_of(i)), false};
+      return {handler(),
+              uint16_t(self),
+              {i.operand[0], i.operand[1], i.operand[2], 0},
+              uint8_t(operands_of(i)),
+              false};
     }
     Instruction in = blob_.instruction(inner_[self] - first);
     if (i.opcode == bc::op_select) {
-      return {choose_handler(in.opcode), uint16_t(self), {in.operand[0], in.operand[1], i.operand[1], i.operand[2]}, 4, false};
+      return {choose_handler(in.opcode),
+              uint16_t(self),
+              {in.operand[0], in.operand[1], i.operand[1], i.operand[2]},
+              4,
+              false};
     }
     if (in.opcode == bc::op_square) in = {bc::op_mul, {in.operand[0], in.operand[0], 0}, in.type};
     const bool reversed = i.operand[1] == inner_[self];
-    return {pair_handler(in.opcode, i.opcode, reversed), uint16_t(self),
-            {in.operand[0], in.operand[1], i.operand[reversed ? 0 : 1], 0}, 3, false};
+    return {pair_handler(in.opcode, i.opcode, reversed),
+            uint16_t(self),
+            {in.operand[0], in.operand[1], i.operand[reversed ? 0 : 1], 0},
+            3,
+            false};
   }
 
-  // An output may share its memory with an input, so its value goes there directly only when nothing that comes later
-  // reads an input; copies of inputs to outputs come last.
+  // An output may share its memory with an input, so its value goes there directly only when nothing that
+  // comes later reads an input; copies of inputs to outputs come last.
   bool writes_in_place(int v, int n) {
     direct_[v] = false;
     int at = 0;
@@ -263,8 +296,10 @@ class Linker {
   const ew::Storage storage_;
   const bool f64_;
   Element element_[bc::kMaxBlobValues];
-  bool needed_[bc::kMaxBlobValues], absorbed_[bc::kMaxBlobValues], pair_[bc::kMaxBlobValues], direct_[bc::kMaxBlobValues] = {};
-  uint16_t uses_[bc::kMaxBlobValues], inner_[bc::kMaxBlobValues], last_[bc::kMaxBlobValues], slot_[bc::kMaxBlobValues];
+  bool needed_[bc::kMaxBlobValues], absorbed_[bc::kMaxBlobValues], pair_[bc::kMaxBlobValues],
+      direct_[bc::kMaxBlobValues] = {};
+  uint16_t uses_[bc::kMaxBlobValues], inner_[bc::kMaxBlobValues], last_[bc::kMaxBlobValues],
+      slot_[bc::kMaxBlobValues];
   uint32_t output_of_[bc::kMaxBlobValues];
   Planned planned_[bc::kMaxBlobValues + bc::kMaxBlobOutputs];
   mutable uint16_t free_[bc::kMaxBlobValues];
@@ -272,11 +307,20 @@ class Linker {
 
 bool storage_of(DType dtype, ew::Storage& storage) {
   switch (dtype) {
-    case DType::kF16: storage = ew::Storage::kF16; return true;
-    case DType::kBF16: storage = ew::Storage::kBF16; return true;
-    case DType::kF32: storage = ew::Storage::kF32; return true;
-    case DType::kF64: storage = ew::Storage::kF64; return true;
-    default: return false;
+    case DType::kF16:
+      storage = ew::Storage::kF16;
+      return true;
+    case DType::kBF16:
+      storage = ew::Storage::kBF16;
+      return true;
+    case DType::kF32:
+      storage = ew::Storage::kF32;
+      return true;
+    case DType::kF64:
+      storage = ew::Storage::kF64;
+      return true;
+    default:
+      return false;
   }
 }
 Status refuse(char* reason, size_t size, Status status, const char* why) {
@@ -294,18 +338,20 @@ size_t program_bytes(const void* data) {
   return blob.parse(data, size, status) ? 0 : Layout(blob).total;
 }
 
-Status link(const void* data, DType dtype, const double* attributes, uint32_t wanted, void* memory, size_t bytes,
-            const bc::Program** program, char* reason, size_t reason_size) {
+Status link(const void* data, DType dtype, const double* attributes, uint32_t wanted, void* memory,
+            size_t bytes, const bc::Program** program, char* reason, size_t reason_size) {
   Blob blob;
   Status status;
   uint32_t size;
   std::memcpy(&size, static_cast<const char*>(data) + 20, 4);
   if (const char* why = blob.parse(data, size, status)) return refuse(reason, reason_size, status, why);
   ew::Storage storage;
-  if (!storage_of(dtype, storage)) return refuse(reason, reason_size, OPFORGE_STATUS_TYPE, "T must be f16, bf16, f32 or f64");
+  if (!storage_of(dtype, storage))
+    return refuse(reason, reason_size, OPFORGE_STATUS_TYPE, "T must be f16, bf16, f32 or f64");
   const Layout layout(blob);
   if (bytes < layout.total || reinterpret_cast<uintptr_t>(memory) % 64 != 0) {
-    return refuse(reason, reason_size, OPFORGE_STATUS_INTERNAL, "too little or unaligned memory for the program");
+    return refuse(reason, reason_size, OPFORGE_STATUS_INTERNAL,
+                  "too little or unaligned memory for the program");
   }
   char* const base = static_cast<char*>(memory);
   Linked& p = *new (base) Linked{};
@@ -314,8 +360,16 @@ Status link(const void* data, DType dtype, const double* attributes, uint32_t wa
   auto* widths = reinterpret_cast<uint8_t*>(base + layout.widths);
   auto* values = reinterpret_cast<double*>(base + layout.attributes);
   auto* steps = reinterpret_cast<Step*>(base + layout.steps);
-  p.formula = {blob.n_inputs, blob.n_attributes, blob.n_outputs, types, types + blob.n_inputs,
-               types + blob.n_inputs + blob.n_attributes, sum_to, storage, run_block, &p};
+  p.formula = {blob.n_inputs,
+               blob.n_attributes,
+               blob.n_outputs,
+               types,
+               types + blob.n_inputs,
+               types + blob.n_inputs + blob.n_attributes,
+               sum_to,
+               storage,
+               run_block,
+               &p};
   p.n_constants = blob.n_constants;
   p.steps = steps;
   p.input_width = widths;
@@ -327,7 +381,8 @@ Status link(const void* data, DType dtype, const double* attributes, uint32_t wa
   Linker linker(blob, storage);
   linker.resolve_types();
   p.rows_ready = dtype == DType::kF32;
-  for (int v = 0; v < blob.n_inputs + blob.n_attributes; ++v) types[v] = static_cast<ew::Type>(blob.leaf_type(v));
+  for (int v = 0; v < blob.n_inputs + blob.n_attributes; ++v)
+    types[v] = static_cast<ew::Type>(blob.leaf_type(v));
   for (int k = 0; k < blob.n_inputs; ++k) {
     widths[k] = uint8_t(width_of(linker.element(k)));
     p.rows_ready &= linker.element(k) == Element::kF32;
@@ -341,15 +396,18 @@ Status link(const void* data, DType dtype, const double* attributes, uint32_t wa
   }
   for (int k = 0; k < blob.n_attributes; ++k) {
     values[k] = attributes ? attributes[k] : 0.0;
-    write_splat(base + layout.attribute_splats + kConstantBytes * size_t(k), linker.element(blob.first_attribute() + k), values[k]);
+    write_splat(base + layout.attribute_splats + kConstantBytes * size_t(k),
+                linker.element(blob.first_attribute() + k), values[k]);
   }
   for (int k = 0; k < blob.n_constants; ++k) {
-    write_splat(base + layout.constants + kConstantBytes * size_t(k), linker.element(blob.first_constant() + k), blob.constant(k));
+    write_splat(base + layout.constants + kConstantBytes * size_t(k),
+                linker.element(blob.first_constant() + k), blob.constant(k));
   }
   linker.mark(wanted);
   const int n = linker.plan(wanted);
   if (!linker.assign(p, steps, n)) {
-    return refuse(reason, reason_size, OPFORGE_STATUS_UNSUPPORTED, "too many values live at once for the interpreter");
+    return refuse(reason, reason_size, OPFORGE_STATUS_UNSUPPORTED,
+                  "too many values live at once for the interpreter");
   }
   *program = reinterpret_cast<const bc::Program*>(&p);
   return OPFORGE_STATUS_OK;

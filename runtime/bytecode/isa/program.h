@@ -1,4 +1,5 @@
-// program.h: a linked program: a list of steps, each a function over a tile and the slots it reads and writes.
+// program.h: a linked program: a list of steps, each a function over a tile and the slots it reads and
+// writes.
 #pragma once
 
 #include "bytecode/blob.h"
@@ -42,7 +43,7 @@ struct Linked {
   const Step* steps;
   const uint8_t* input_width;
   const uint8_t* output_width;
-  const char* constants;   // kSplat * 8 bytes each
+  const char* constants;     // kSplat * 8 bytes each
   const double* attributes;  // as given to link, or NULL
   const char* attribute_splats;
 
@@ -63,15 +64,16 @@ Handler select_handler(Element type);
 Handler cast_handler(Element from, Element to);
 Handler round_handler(ew::Storage storage);
 Handler copy_handler(int width);
-// Two cheap f32 operations in one pass, each rounded: outer(inner(a, b), c), or outer(c, inner(a, b)) when reversed.
+// Two cheap f32 operations in one pass, each rounded: outer(inner(a, b), c), or outer(c, inner(a, b)) when
+// reversed.
 Handler pair_handler(uint16_t inner, uint16_t outer, bool reversed);
 // select(a <comparison> b, c, d) on f32
 Handler choose_handler(uint16_t comparison);
 
 // link.cpp
 size_t program_bytes(const void* blob);
-Status link(const void* blob, DType storage, const double* attributes, uint32_t wanted, void* memory, size_t bytes,
-            const bc::Program** program, char* reason, size_t reason_size);
+Status link(const void* blob, DType storage, const double* attributes, uint32_t wanted, void* memory,
+            size_t bytes, const bc::Program** program, char* reason, size_t reason_size);
 
 // execute.cpp: the BlockFn of a linked program
 void run_block(const void* self, const ew::Block& block);
@@ -82,7 +84,8 @@ struct Slots {
 // Points the slots of constants, attributes and temporaries; temps holds (n_temps + spares) tiles.
 void point_fixed_slots(const Linked& program, Slots slots, char* temps);
 inline void run_steps(const Linked& program, Slots slots, int64_t n) {
-  for (int i = 0; i < program.n_steps; ++i) program.steps[i].run(program.steps[i], slots.pointer, slots.step, n);
+  for (int i = 0; i < program.n_steps; ++i)
+    program.steps[i].run(program.steps[i], slots.pointer, slots.step, n);
 }
 inline size_t temp_bytes(const Linked& p) {
   return size_t(p.n_temps + p.spares()) * size_t(p.tile) * size_t(p.temp_width);
@@ -90,7 +93,8 @@ inline size_t temp_bytes(const Linked& p) {
 
 // rows.cpp
 bool rows_ready(const bc::Program* program);
-void run_rows(const bc::Program* program, const bc::Operand* inputs, const bc::Operand* outputs, int64_t rows, int64_t columns);
+void run_rows(const bc::Program* program, const bc::Operand* inputs, const bc::Operand* outputs, int64_t rows,
+              int64_t columns);
 
 }  // namespace OPFORGE_ISA
 }  // namespace opforge

@@ -74,16 +74,18 @@ struct Run {
       const float* from = in[k].data + row * in[k].row_stride;
       if (shape[k] == Shape::kColumn) set_splat(k, from);
       slots.step[k] = shape[k] == Shape::kRow || shape[k] == Shape::kFull;
-      slots.pointer[k] = slots.step[k] ? reinterpret_cast<char*>(const_cast<float*>(from)) : reinterpret_cast<char*>(splat[k]);
+      slots.pointer[k] = slots.step[k] ? reinterpret_cast<char*>(const_cast<float*>(from))
+                                       : reinterpret_cast<char*>(splat[k]);
     }
     for (int k = 0; k < n_out; ++k) {
-      if (out[k].data) slots.pointer[first_out + k] = reinterpret_cast<char*>(out[k].data + row * out[k].row_stride);
+      if (out[k].data)
+        slots.pointer[first_out + k] = reinterpret_cast<char*>(out[k].data + row * out[k].row_stride);
     }
     elements(columns);
   }
 
-  // Narrow rows: as many as fit one tile are gathered, unless they follow each other in memory already. Row vectors
-  // are repeated once for the whole block.
+  // Narrow rows: as many as fit one tile are gathered, unless they follow each other in memory already. Row
+  // vectors are repeated once for the whole block.
   void packed(int64_t rows, int64_t columns, float* staging) {
     const int64_t per_tile = p.tile / columns;
     const auto stage = [&](int k) { return staging + int64_t(k) * p.tile; };
@@ -101,7 +103,8 @@ struct Run {
         if (shape[k] == Shape::kFull && in[k].row_stride == columns) {
           slots.pointer[k] = reinterpret_cast<char*>(const_cast<float*>(from));
         } else if (shape[k] == Shape::kFull) {
-          for (int64_t r = 0; r < count; ++r) std::memcpy(stage(k) + r * columns, from + r * in[k].row_stride, size_t(columns) * 4);
+          for (int64_t r = 0; r < count; ++r)
+            std::memcpy(stage(k) + r * columns, from + r * in[k].row_stride, size_t(columns) * 4);
           slots.pointer[k] = reinterpret_cast<char*>(stage(k));
         } else if (shape[k] == Shape::kColumn) {
           for (int64_t r = 0; r < count; ++r) {
@@ -121,7 +124,8 @@ struct Run {
       for (int k = 0; k < n_out; ++k) {
         if (!out[k].data || out[k].row_stride == columns) continue;
         for (int64_t r = 0; r < count; ++r) {
-          std::memcpy(out[k].data + (r0 + r) * out[k].row_stride, stage(n_in + k) + r * columns, size_t(columns) * 4);
+          std::memcpy(out[k].data + (r0 + r) * out[k].row_stride, stage(n_in + k) + r * columns,
+                      size_t(columns) * 4);
         }
       }
     }
@@ -137,7 +141,8 @@ bool rows_ready(const bc::Program* program) {
   return ready;
 }
 
-void run_rows(const bc::Program* program, const bc::Operand* inputs, const bc::Operand* outputs, int64_t rows, int64_t columns) {
+void run_rows(const bc::Program* program, const bc::Operand* inputs, const bc::Operand* outputs, int64_t rows,
+              int64_t columns) {
   const Linked& p = linked(program);
   if (rows <= 0 || columns <= 0) return;
   alignas(64) char temps[kTempBytes];
@@ -150,7 +155,8 @@ void run_rows(const bc::Program* program, const bc::Operand* inputs, const bc::O
   for (int k = 0; k < run.n_in; ++k) {
     run.shape[k] = shape_of(inputs[k]);
     if (run.shape[k] == Shape::kScalar) run.set_splat(k, inputs[k].data);
-    flat &= run.shape[k] == Shape::kScalar || (run.shape[k] == Shape::kFull && inputs[k].row_stride == columns);
+    flat &=
+        run.shape[k] == Shape::kScalar || (run.shape[k] == Shape::kFull && inputs[k].row_stride == columns);
   }
   for (int k = 0; k < run.n_out; ++k) {
     flat &= !outputs[k].data || outputs[k].row_stride == columns;
@@ -158,7 +164,8 @@ void run_rows(const bc::Program* program, const bc::Operand* inputs, const bc::O
   }
   if (flat) return run.one_row(0, rows * columns);
   alignas(64) float staging[ew::kStagingBytes / 4];
-  if (rows > 1 && columns * 2 <= p.tile && size_t(run.n_in + run.n_out) * size_t(p.tile) * 4 <= sizeof staging) {
+  if (rows > 1 && columns * 2 <= p.tile &&
+      size_t(run.n_in + run.n_out) * size_t(p.tile) * 4 <= sizeof staging) {
     return run.packed(rows, columns, staging);
   }
   for (int64_t r = 0; r < rows; ++r) run.one_row(r, columns);

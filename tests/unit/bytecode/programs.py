@@ -28,12 +28,14 @@ VALUE_DTYPES = {
     ValueType.F64: np.float64, ValueType.U8: np.uint8, ValueType.I8: np.int8,
 }  # fmt: skip
 FLAGS = ["-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
-         "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-unused-but-set-variable", "-Wno-unused-variable", f"-I{ROOT}/include"]  # fmt: skip
+         "-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-unused-but-set-variable",
+         "-Wno-unused-variable", f"-I{ROOT}/include"]  # fmt: skip
 
 T, BOOL = ValueType.T, ValueType.BOOL
 CHEAP = ["add", "sub", "mul", "div", "min", "max"]
 UNARY = [
-    "neg", "abs", "sign", "sqrt", "rsqrt", "cbrt", "reciprocal", "square", "relu", "exp", "exp2", "expm1", "log", "log2",
+    "neg", "abs", "sign", "sqrt", "rsqrt", "cbrt", "reciprocal", "square", "relu", "exp", "exp2", "expm1", "log",
+    "log2",
     "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
     "erf", "erfc", "sigmoid", "softplus", "floor", "ceil", "round", "trunc", "round_half",
 ]  # fmt: skip
@@ -122,7 +124,9 @@ class Kernels:
             want = wanted is None or k in wanted
             to = shape if o.sum_to is None else inputs[o.sum_to].shape
             outputs.append([(to, dtype_of(o.type, storage))] if want else [])
-        kinds = [("int" if t is not T else "float", v) for t, v in zip(self.program.attributes, attributes, strict=True)]
+        kinds = [
+            ("int" if t is not T else "float", v) for t, v in zip(self.program.attributes, attributes, strict=True)
+        ]
         flat = invoke(self.kernels[storage], [[a] for a in inputs], outputs, kinds, "program")
         rest = iter(flat)
         return [next(rest) if group else None for group in outputs]
@@ -152,7 +156,9 @@ def interpreted(program: Program, storages: tuple[str, ...] = tuple(STORAGES)) -
     return kernels
 
 
-def compile_programs(programs: list[Program], folder: Path, flags: list[str], storages=tuple(STORAGES)) -> list[Kernels]:
+def compile_programs(
+    programs: list[Program], folder: Path, flags: list[str], storages=tuple(STORAGES)
+) -> list[Kernels]:
     """One shared object with the generated kernels of all programs."""
     lines = ['#include "opforge/detail/elementwise.h"', "namespace vm = opforge::vm;", "namespace {"]
     for k, program in enumerate(programs):

@@ -18,7 +18,11 @@ HOST_LEVELS = {"v4": "avx512vl", "v3": "avx2"}
 
 
 def interpret(isa: str) -> dict[tuple[int, str], list[str]]:
-    environment = {**os.environ, "OPFORGE_ISA": isa, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), *sys.path])}
+    environment = {
+        **os.environ,
+        "OPFORGE_ISA": isa,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), *sys.path]),
+    }
     arguments = [f"{SEEDS.start}:{SEEDS.stop}", ",".join(STORAGES)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.bytecode.run_programs", *arguments],

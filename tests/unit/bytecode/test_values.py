@@ -76,7 +76,9 @@ BINARY: dict[str, Function] = {
 }
 
 
-def samples(rng: np.random.Generator, low: float, high: float, magnitudes: tuple[int, int, bool], dtype: type) -> np.ndarray:
+def samples(
+    rng: np.random.Generator, low: float, high: float, magnitudes: tuple[int, int, bool], dtype: type
+) -> np.ndarray:
     a = rng.uniform(low, high, 150)
     b = np.ldexp(rng.uniform(1, 2, 150), rng.integers(magnitudes[0], magnitudes[1], 150))
     if magnitudes[2]:
@@ -137,16 +139,25 @@ def test_binary(op: str, storage: str) -> None:
 
 
 SPECIAL = [
-    ("exp", np.inf, np.inf), ("exp", -np.inf, 0.0), ("log", 0.0, -np.inf), ("log", -0.0, -np.inf), ("log", -1.0, np.nan),
-    ("log", np.inf, np.inf), ("log1p", -1.0, -np.inf), ("log1p", -0.0, -0.0), ("expm1", -0.0, -0.0), ("expm1", -np.inf, -1.0),
+    ("exp", np.inf, np.inf), ("exp", -np.inf, 0.0), ("log", 0.0, -np.inf), ("log", -0.0, -np.inf),
+    ("log", -1.0, np.nan),
+    ("log", np.inf, np.inf), ("log1p", -1.0, -np.inf), ("log1p", -0.0, -0.0), ("expm1", -0.0, -0.0),
+    ("expm1", -np.inf, -1.0),
     ("tanh", -0.0, -0.0), ("tanh", np.inf, 1.0), ("erf", -0.0, -0.0), ("erf", -np.inf, -1.0), ("erfc", np.inf, 0.0),
-    ("erfc", -np.inf, 2.0), ("sigmoid", -np.inf, 0.0), ("sigmoid", np.inf, 1.0), ("sigmoid", -104.5, 0.0), ("softplus", -np.inf, 0.0),
-    ("softplus", np.inf, np.inf), ("sin", -0.0, -0.0), ("sin", np.inf, np.nan), ("cos", -np.inf, np.nan), ("tan", -0.0, -0.0),
-    ("sqrt", -0.0, -0.0), ("sqrt", -1.0, np.nan), ("cbrt", -0.0, -0.0), ("cbrt", -np.inf, -np.inf), ("asin", 1.5, np.nan),
-    ("acosh", 0.5, np.nan), ("atanh", 1.0, np.inf), ("atanh", -0.0, -0.0), ("asinh", -np.inf, -np.inf), ("sinh", -0.0, -0.0),
-    ("sinh", -100.0, -np.inf), ("cosh", -100.0, np.inf), ("sign", -0.0, -0.0), ("sign", np.nan, np.nan), ("relu", np.nan, np.nan),
-    ("relu", -1.0, 0.0), ("floor", -0.5, -1.0), ("ceil", -0.5, -0.0), ("round", 2.5, 2.0), ("round", -0.4, -0.0), ("trunc", -0.9, -0.0),
-    ("neg", 0.0, -0.0), ("abs", -0.0, 0.0), ("reciprocal", -0.0, -np.inf), ("rsqrt", 0.0, np.inf), ("atan", np.inf, np.pi / 2),
+    ("erfc", -np.inf, 2.0), ("sigmoid", -np.inf, 0.0), ("sigmoid", np.inf, 1.0), ("sigmoid", -104.5, 0.0),
+    ("softplus", -np.inf, 0.0),
+    ("softplus", np.inf, np.inf), ("sin", -0.0, -0.0), ("sin", np.inf, np.nan), ("cos", -np.inf, np.nan),
+    ("tan", -0.0, -0.0),
+    ("sqrt", -0.0, -0.0), ("sqrt", -1.0, np.nan), ("cbrt", -0.0, -0.0), ("cbrt", -np.inf, -np.inf),
+    ("asin", 1.5, np.nan),
+    ("acosh", 0.5, np.nan), ("atanh", 1.0, np.inf), ("atanh", -0.0, -0.0), ("asinh", -np.inf, -np.inf),
+    ("sinh", -0.0, -0.0),
+    ("sinh", -100.0, -np.inf), ("cosh", -100.0, np.inf), ("sign", -0.0, -0.0), ("sign", np.nan, np.nan),
+    ("relu", np.nan, np.nan),
+    ("relu", -1.0, 0.0), ("floor", -0.5, -1.0), ("ceil", -0.5, -0.0), ("round", 2.5, 2.0), ("round", -0.4, -0.0),
+    ("trunc", -0.9, -0.0),
+    ("neg", 0.0, -0.0), ("abs", -0.0, 0.0), ("reciprocal", -0.0, -np.inf), ("rsqrt", 0.0, np.inf),
+    ("atan", np.inf, np.pi / 2),
 ]  # fmt: skip
 
 
@@ -168,7 +179,9 @@ def test_special_values(storage: str) -> None:
 @pytest.mark.parametrize("op", ["min", "max", "pow", "fmod", "mod", "atan2"])
 def test_pairs_of_special_values_as_numpy(op: str, storage: str) -> None:
     dtype = np.float32 if storage == "f32" else np.float64
-    values = np.array([0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, 16777216, -7], dtype)
+    values = np.array(
+        [0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, 16777216, -7], dtype
+    )
     x, y = (a.ravel() for a in np.meshgrid(values, values))
     functions = {
         "min": np.minimum, "max": np.maximum, "pow": np.power, "fmod": np.fmod, "mod": np.mod, "atan2": np.arctan2,
@@ -184,8 +197,16 @@ def test_pairs_of_special_values_as_numpy(op: str, storage: str) -> None:
 
 def test_casts() -> None:
     """Float to integer cuts and saturates, NaN gives 0; integers wrap; everything but 0 is true."""
-    x = np.array([0.0, -0.0, 0.9, -0.9, 1.5, -1.5, 127, 128, -129, 255, 256, 3e9, -3e9, 1e20, -1e20, np.inf, -np.inf, np.nan], np.float32)
-    for type_, dtype in ((ValueType.I32, np.int32), (ValueType.I64, np.int64), (ValueType.U8, np.uint8), (ValueType.I8, np.int8)):
+    x = np.array(
+        [0.0, -0.0, 0.9, -0.9, 1.5, -1.5, 127, 128, -129, 255, 256, 3e9, -3e9, 1e20, -1e20, np.inf, -np.inf, np.nan],
+        np.float32,
+    )
+    for type_, dtype in (
+        (ValueType.I32, np.int32),
+        (ValueType.I64, np.int64),
+        (ValueType.U8, np.uint8),
+        (ValueType.I8, np.int8),
+    ):
         p = Program((T,), (), (), (Instruction("cast", (0,), type_),), (Output(1, None, type_),))
         info = np.iinfo(dtype)
         expected = [0 if np.isnan(v) else int(max(min(np.trunc(np.float64(v)), info.max), info.min)) for v in x]
@@ -194,7 +215,9 @@ def test_casts() -> None:
             assert got.tolist() == expected
     truth = Program((T,), (), (), (Instruction("cast", (0,), BOOL),), (Output(1, None, BOOL),))
     assert interpreted(truth, ("f32",))("f32", [x])[0].tolist() == [bool(v != 0) for v in x]
-    wraps = Program((ValueType.I64,), (), (), (Instruction("cast", (0,), ValueType.I8),), (Output(1, None, ValueType.I8),))
+    wraps = Program(
+        (ValueType.I64,), (), (), (Instruction("cast", (0,), ValueType.I8),), (Output(1, None, ValueType.I8),)
+    )
     assert interpreted(wraps, ("f32",))("f32", [np.array([300, -129], np.int64)])[0].tolist() == [44, 127]
 
 
