@@ -64,7 +64,7 @@ def tokenize(sentences: list[str]) -> dict[str, np.ndarray]:
 def train(encoder: SentenceEncoder, pairs: list[tuple[str, str]], steps: int) -> list[float]:
     """Take a few steps that pull the two sentences of a pair together and others apart; return the losses.
 
-    The loss is InfoNCE (van den Oord et al. 2018) with temperature 0.05 over the pairs of the batch.
+    The loss is InfoNCE (van den Oord et al. 2018) with temperature 0.25 over the pairs of the batch.
     """
     left, right = (tokenize([pair[side] for pair in pairs]) for side in (0, 1))
     tensors = [{name: torch.from_numpy(value) for name, value in side.items()} for side in (left, right)]
@@ -74,7 +74,7 @@ def train(encoder: SentenceEncoder, pairs: list[tuple[str, str]], steps: int) ->
     losses = []
     for _ in range(steps + 1):
         a, b = (encoder(**side) for side in tensors)
-        loss = torch.nn.functional.cross_entropy(a @ b.T / 0.05, target)
+        loss = torch.nn.functional.cross_entropy(a @ b.T / 0.25, target)
         losses.append(float(loss.detach()))
         optimizer.zero_grad()
         loss.backward()

@@ -43,4 +43,5 @@ def decode(probabilities: np.ndarray, model: Path) -> str:
     characters = ["", *metadata["character"].split("\n"), " "]
     best = probabilities[0].argmax(-1)
     kept = [int(k) for position, k in enumerate(best) if k and (position == 0 or k != best[position - 1])]
-    return "".join(characters[k] for k in kept if k < len(characters))
+    # The network may see a space in the margin before and after the line.
+    return "".join(characters[k] for k in kept if k < len(characters)).strip()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.errors import ExportError
+from opforge.onnx._rename import rename_values
 from opforge.onnx._schemas import onnx_schema
 from opforge.onnx._write import write_model
 from opforge.onnx.checker import check_model
@@ -73,7 +76,8 @@ def export(
             with torch.no_grad():
                 module(*args, **dict(kwargs or {}))  # a first call registers the operators that the module uses
             make = _export_dynamo if dynamo else _export_torchscript
-            model = make(torch, module, args, dict(kwargs or {}), dynamic_shapes, input_names, output_names, version)
+            with _quiet():
+                model = make(torch, module, args, dict(kwargs or {}), dynamic_shapes, input_names, version)
     except ExportError:
         raise
     except Exception as problem:
@@ -85,6 +89,7 @@ def export(
         ) from problem
     finally:
         module.train(training)
+    rename_values(model, input_names or (), output_names or ())
     complete_model(model)
     model = infer_shapes(model)
     problems = check_model(model)
@@ -96,6 +101,18 @@ def export(
     return model
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back the exporter's log lines about packages that have nothing to do with the module."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _export_dynamo(
     torch: Any,  # noqa: ANN401 - the module
     module: Any,  # noqa: ANN401
@@ -103,7 +120,6 @@ def _export_dynamo(
     kwargs: dict[str, Any],
     dynamic_shapes: Any,  # noqa: ANN401
     input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
     opset: int,
 ) -> onnx.ModelProto:
     program = torch.onnx.export(
@@ -113,8 +129,6 @@ def _export_dynamo(
         dynamo=True,
         custom_translation_table=_translations(),
         dynamic_shapes=dynamic_shapes,
-        input_names=list(input_names) if input_names else None,
-        output_names=list(output_names) if output_names else None,
         opset_version=opset,
         verbose=False,
         optimize=True,
@@ -171,7 +185,6 @@ def _export_torchscript(
     kwargs: dict[str, Any],
     dynamic_axes: Any,  # noqa: ANN401
     input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
     opset: int,
 ) -> onnx.ModelProto:
     import io
@@ -193,7 +206,6 @@ def _export_torchscript(
         opset_version=min(opset, 20),
         custom_opsets=opsets,
         input_names=list(input_names) if input_names else None,
-        output_names=list(output_names) if output_names else None,
         dynamic_axes=dynamic_axes,
     )
     model = onnx.load_from_string(buffer.getvalue())

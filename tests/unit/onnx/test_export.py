@@ -100,3 +100,22 @@ def test_training_mode_comes_back():
     net = Net().train()
     of.torch.export(net, (torch.randn(2, 6),))
     assert net.training
+
+
+def test_an_output_may_be_called_like_an_inner_value():
+    class Words(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(5, 4)
+
+        def forward(self, ids):
+            return custom_gelu(self.table(ids)) * 2
+
+    net, ids = Words(), torch.tensor([[1, 2]])
+    model = of.torch.export(net, (ids,), input_names=["ids"], output_names=["embedding"])
+    assert [o.name for o in model.graph.output] == ["embedding"]
+    np.testing.assert_allclose(ort(model, {"ids": ids.numpy()})[0], net(ids).detach().numpy(), rtol=1e-6)
+    with pytest.raises(ExportError, match="more output_names than the model has outputs"):
+        of.torch.export(net, (ids,), output_names=["a", "b"])
+    with pytest.raises(ExportError, match="would have one name"):
+        of.torch.export(net, (ids,), input_names=["a"], output_names=["a"])
