@@ -1,7 +1,7 @@
 // half.h: the half-precision types of kernels, opforge::f16 (IEEE binary16) and opforge::bf16 (bfloat16).
 //
-// Both hold 16 bits and convert to and from float; arithmetic happens in float and is rounded once, to nearest
-// even, where a result is stored. NaN stays NaN; values too large become infinity.
+// Both hold 16 bits and convert to and from float; arithmetic happens in float and is rounded once, to
+// nearest even, where a result is stored. NaN stays NaN; values too large become infinity.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@
 //
 //   x: T[m, n]    View<const T, 2>             attribute int     int64_t           ints     List<int64_t>
 //   x: T[*S]      View<const T, kAnyRank>                float   double            floats   List<double>
-//   x?: T[n]      View, test with present()              string  std::string_view  strings  List<opforge_string>
-//   *x: T[n]      Views<const T, 1>                      bool    bool              bools    List<int64_t>
-//   (out: T[m])   View<T, 1>; with a `_` dimension: call context.allocate(out, {...}) first
+//   x?: T[n]      View, test with present()              string  std::string_view  strings
+//   List<opforge_string> *x: T[n]      Views<const T, 1>                      bool    bool              bools
+//   List<int64_t> (out: T[m])   View<T, 1>; with a `_` dimension: call context.allocate(out, {...}) first
 //
 // The caller has checked rank, shape and dtype; the kernel checks values. It must be reentrant: no mutable
 // globals. Exceptions are caught at the boundary and become the operator's error text.
@@ -130,8 +130,8 @@ class Context {
   explicit Context(opforge_context* context, const opforge_arguments* outputs = nullptr)
       : context_(context), outputs_(outputs) {}
 
-  // Calls body(begin, end) over [0, n) in chunks of about `grain`, on the host's threads. Chunks do not depend
-  // on the number of threads. An exception of body is carried over to the caller.
+  // Calls body(begin, end) over [0, n) in chunks of about `grain`, on the host's threads. Chunks do not
+  // depend on the number of threads. An exception of body is carried over to the caller.
   template <class Body>
   void parallel_for(int64_t n, int64_t grain, Body&& body) {
     if (n <= 0) return;
@@ -168,19 +168,22 @@ class Context {
     return static_cast<T*>(memory);
   }
 
-  // Gives an output whose shape depends on data (`_` in the signature) its shape and memory; `output` then refers
-  // to it. Throws where there is no memory.
+  // Gives an output whose shape depends on data (`_` in the signature) its shape and memory; `output` then
+  // refers to it. Throws where there is no memory.
   template <class T, int N>
   void allocate(View<T, N>& output, std::initializer_list<int64_t> shape) {
     const auto index = static_cast<int32_t>(&output.tensor() - outputs_->tensors);
-    const Status status = context_->allocate_output
-                              ? context_->allocate_output(context_, index, shape.begin(), static_cast<int32_t>(shape.size()))
-                              : OPFORGE_STATUS_UNSUPPORTED;
-    if (status != kOk) throw HostFailure{status, "the host did not allocate an output whose shape depends on data"};
+    const Status status =
+        context_->allocate_output
+            ? context_->allocate_output(context_, index, shape.begin(), static_cast<int32_t>(shape.size()))
+            : OPFORGE_STATUS_UNSUPPORTED;
+    if (status != kOk)
+      throw HostFailure{status, "the host did not allocate an output whose shape depends on data"};
     output = View<T, N>(outputs_->tensors[index]);
   }
 
-  // `return context.fail("indices[%lld] is %lld, expected 0 <= index < %lld", ...)`: the user's values are wrong.
+  // `return context.fail("indices[%lld] is %lld, expected 0 <= index < %lld", ...)`: the user's values are
+  // wrong.
   __attribute__((format(printf, 2, 3))) Status fail(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);

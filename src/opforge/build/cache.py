@@ -134,7 +134,8 @@ def open_cache() -> Cache:
     """Return the cache; where its folder cannot be written, warn and add a private temporary one."""
     root = cache_dir()
     if root not in _caches:
-        reason = _unwritable(root)
+        foreign = not os.environ.get("OPFORGE_CACHE") and _belongs_to_another(root)
+        reason = "it belongs to another user" if foreign else _unwritable(root)
         fallback = None
         if reason:
             fallback = Path(tempfile.mkdtemp(prefix="opforge-"))
@@ -144,8 +145,16 @@ def open_cache() -> Cache:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        _caches[root] = Cache(root, fallback)
+        # Code is never loaded from a default folder that somebody else made.
+        _caches[root] = Cache(fallback) if foreign and fallback else Cache(root, fallback)
     return _caches[root]
+
+
+def _belongs_to_another(root: Path) -> bool:
+    try:
+        return root.stat().st_uid not in (os.geteuid(), 0)
+    except OSError:
+        return False
 
 
 def _unwritable(root: Path) -> str | None:

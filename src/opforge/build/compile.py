@@ -33,7 +33,7 @@ def compile_units(
     """
     for unit in units:
         (folder / unit.name).write_text(unit.text, encoding="utf-8")
-    workers = max(1, min(len(units), len(os.sched_getaffinity(0))))
+    workers = max(1, min(len(units), _processors()))
     running = _Processes()
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -99,6 +99,12 @@ def _shorten(text: str) -> str:
     if len(lines) > len(kept):
         kept.append(f"... {len(lines) - len(kept)} more lines")
     return "\n".join("    " + line for line in kept)
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _Processes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 
+import opforge
 from opforge.schema import GradientProgram, registry
 from opforge.schema.operator import Operator
 
@@ -33,7 +35,7 @@ class LibraryPlan:
         return tuple(o for o in self.operators if not o.is_formula)
 
 
-def plan_library(operators: Sequence[Operator], *, name: str | None = None, version: str = "0") -> LibraryPlan:
+def plan_library(operators: Sequence[Operator], *, name: str | None = None) -> LibraryPlan:
     """Plan the library of `operators`, their gradient operators and those that their gradient programs call.
 
     Operators of another package that a program calls stay in that package's library.
@@ -52,7 +54,7 @@ def plan_library(operators: Sequence[Operator], *, name: str | None = None, vers
     return LibraryPlan(
         operators=tuple(closure.values()),
         id=library_id,
-        version=version,
+        version=_version(first),
         name=name or f"{first.host_namespace}_{first.host_name}_v{first.since_version}",
     )
 
@@ -67,3 +69,14 @@ def _called(operator: Operator, known: Iterable[str]) -> list[Operator]:
             if other.package == operator.package:
                 found.append(other)
     return found
+
+
+def _version(operator: Operator) -> str:
+    """Return the version of the distribution that declares the operator, "0" for loose files."""
+    package = operator.module.partition(".")[0]
+    if package == "opforge":
+        return opforge.__version__
+    try:
+        return metadata.version(package)
+    except (metadata.PackageNotFoundError, ValueError):
+        return "0"

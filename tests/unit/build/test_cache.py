@@ -199,6 +199,19 @@ def test_read_only_cache_is_read(scale, monkeypatch):
     module._caches.clear()
 
 
+def test_default_folder_of_another_user_is_not_trusted(scale, monkeypatch, tmp_path):
+    from opforge.build import cache as module
+
+    operator = scale("Foreign")
+    monkeypatch.delenv("OPFORGE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr(module, "_belongs_to_another", lambda root: True)
+    with pytest.warns(RuntimeWarning, match="it belongs to another user"):
+        path = build(operator)
+    assert not path.is_relative_to(tmp_path / "xdg")
+    module._caches.clear()
+
+
 def test_damaged_record_is_built_again(scale):
     operator = scale("Damaged")
     first = build(operator)

@@ -1,12 +1,13 @@
-// cpu.cc: a sparse matrix A in CSR form (values, indices, indptr) times a dense matrix, and what its gradients need:
+// cpu.cc: a sparse matrix A in CSR form (values, indices, indptr) times a dense matrix, and what its
+// gradients need:
 //
 //   sparse_matmul              out[m, n] = A dense                dense [k, n]
 //   sparse_matmul_grad_dense   out[k, n] = A^T dense              dense [m, n]
 //   sparse_matmul_grad_values  out[nnz]  = (left right^T) at A's entries    left [m, n], right [k, n]
 //
-// Sums are formed in float for the half types, in the order of the entries (in 16 lanes for the third), so results
-// do not depend on the number of threads. Columns are taken in panels whose part of the dense matrix stays in the
-// second-level cache while all rows pass over it; within a panel a row's sums stay in registers.
+// Sums are formed in float for the half types, in the order of the entries (in 16 lanes for the third), so
+// results do not depend on the number of threads. Columns are taken in panels whose part of the dense matrix
+// stays in the second-level cache while all rows pass over it; within a panel a row's sums stay in registers.
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -97,7 +98,8 @@ OPFORGE_INLINE void accumulate(const Entries<R, I>& entries, const T* dense, int
   for (int k = 0; k < K; ++k) store(out + k * kLanes, sums[k]);
 }
 
-// Columns [0, width) of one row, width <= n. The last vector overlaps the one before it: equal bits written twice.
+// Columns [0, width) of one row, width <= n. The last vector overlaps the one before it: equal bits written
+// twice.
 template <class T, class R, class I>
 void multiply_row(const Entries<R, I>& entries, const T* dense, int64_t n, int64_t width, T* out) {
   int64_t j = 0;
@@ -118,8 +120,8 @@ void multiply_row(const Entries<R, I>& entries, const T* dense, int64_t n, int64
 
 // out[m, n] = entries of row r times dense[k, n]; `starts` has m + 1 positions.
 template <class T, class R, class I, class P>
-void multiply(Context& context, const R* values, const I* rows, const P* starts, int64_t m, int64_t k, const T* dense,
-              int64_t n, T* out) {
+void multiply(Context& context, const R* values, const I* rows, const P* starts, int64_t m, int64_t k,
+              const T* dense, int64_t n, T* out) {
   if (m == 0 || n == 0) return;
   constexpr int64_t kStep = kWide * kLanes;
   const int64_t fitting = kPanelBytes / (static_cast<int64_t>(sizeof(T)) * (k > 0 ? k : 1)) / kStep * kStep;
@@ -136,7 +138,8 @@ void multiply(Context& context, const R* values, const I* rows, const P* starts,
       const int64_t first = task % chunks * chunk;
       const int64_t last = first + chunk < m ? first + chunk : m;
       for (int64_t r = first; r < last; ++r) {
-        const Entries<R, I> entries{values, rows, static_cast<int64_t>(starts[r]), static_cast<int64_t>(starts[r + 1])};
+        const Entries<R, I> entries{values, rows, static_cast<int64_t>(starts[r]),
+                                    static_cast<int64_t>(starts[r + 1])};
         multiply_row(entries, dense + column, n, width, out + r * n + column);
       }
     }
@@ -158,8 +161,8 @@ Status check(Context& context, View<const I, 1> indices, View<const I, 1> indptr
     }
   }
   if (starts[m] != nnz) {
-    return context.fail("indptr[%lld] is %lld, expected the number of entries, %lld", static_cast<long long>(m),
-                        at(starts, m), static_cast<long long>(nnz));
+    return context.fail("indptr[%lld] is %lld, expected the number of entries, %lld",
+                        static_cast<long long>(m), at(starts, m), static_cast<long long>(nnz));
   }
   const I* columns = indices.data();
   const uint64_t limit = static_cast<uint64_t>(k);
@@ -169,8 +172,9 @@ Status check(Context& context, View<const I, 1> indices, View<const I, 1> indptr
   int64_t p = 0, r = 0;
   while (static_cast<uint64_t>(static_cast<int64_t>(columns[p])) < limit) ++p;
   while (starts[r + 1] <= p) ++r;
-  return context.fail("indices[%lld] (row %lld) is %lld, expected 0 <= index < %lld", static_cast<long long>(p),
-                      static_cast<long long>(r), at(columns, p), static_cast<long long>(k));
+  return context.fail("indices[%lld] (row %lld) is %lld, expected 0 <= index < %lld",
+                      static_cast<long long>(p), static_cast<long long>(r), at(columns, p),
+                      static_cast<long long>(k));
 }
 
 // The balanced tree of the 16 lanes: (l, l+8), (l, l+4), (l, l+2), (l, l+1).
@@ -208,18 +212,20 @@ OPFORGE_INLINE void dots(const T* left, const T* right, int64_t n, const I* colu
 }  // namespace
 
 template <class T, class I>
-Status sparse_matmul(Context& context, View<const T, 1> values, View<const I, 1> indices, View<const I, 1> indptr,
-                     View<const T, 2> dense, View<T, 2> out) {
+Status sparse_matmul(Context& context, View<const T, 1> values, View<const I, 1> indices,
+                     View<const I, 1> indptr, View<const T, 2> dense, View<T, 2> out) {
   const int64_t m = out.shape(0), k = dense.shape(0), n = dense.shape(1);
   if (const Status status = check(context, indices, indptr, k)) return status;
   multiply(context, values.data(), indices.data(), indptr.data(), m, k, dense.data(), n, out.data());
   return opforge::kOk;
 }
 
-// A^T is A read by columns: a counting sort of the entries by column, which keeps the order of rows within each.
+// A^T is A read by columns: a counting sort of the entries by column, which keeps the order of rows within
+// each.
 template <class T, class I>
 Status sparse_matmul_grad_dense(Context& context, View<const T, 1> values, View<const I, 1> indices,
-                                View<const I, 1> indptr, View<const T, 2> dense, View<const T, 2>, View<T, 2> out) {
+                                View<const I, 1> indptr, View<const T, 2> dense, View<const T, 2>,
+                                View<T, 2> out) {
   const int64_t m = dense.shape(0), n = dense.shape(1), k = out.shape(0), nnz = indices.shape(0);
   if (const Status status = check(context, indices, indptr, k)) return status;
   int64_t* starts = context.scratch<int64_t>(k + 1);
@@ -253,7 +259,8 @@ Status sparse_matmul_grad_values(Context& context, View<const I, 1> indices, Vie
     for (int64_t r = begin; r < end; ++r) {
       const T* row = left.data() + r * n;
       int64_t p = indptr[r];
-      for (; p + 4 <= indptr[r + 1]; p += 4) dots<4>(row, right.data(), n, indices.data() + p, out.data() + p);
+      for (; p + 4 <= indptr[r + 1]; p += 4)
+        dots<4>(row, right.data(), n, indices.data() + p, out.data() + p);
       for (; p < indptr[r + 1]; ++p) dots<1>(row, right.data(), n, indices.data() + p, out.data() + p);
     }
   });
