@@ -134,9 +134,8 @@ inline void fill_splat(char* to, double value) {
   const E x = cast_scalar<E, double>(value);
   for (int i = 0; i < kSplat; ++i) memcpy(to + i * sizeof(E), &x, sizeof(E));
 }
-inline void set_attribute(Call& call, int k, double value) {
-  char* to = call.attribute[k];
-  switch (call.formula->attribute_types[k]) {
+inline void set_attribute(const Formula& formula, char* to, int k, double value) {
+  switch (formula.attribute_types[k]) {
     case Type::kBool:
       return fill_splat<bool>(to, value);
     case Type::kI32:
@@ -152,12 +151,69 @@ inline void set_attribute(Call& call, int k, double value) {
     case Type::kI8:
       return fill_splat<int8_t>(to, value);
     case Type::kT:
-      return call.formula->storage == Storage::kF64 ? fill_splat<double>(to, value)
-                                                    : fill_splat<float>(to, value);
+      break;
   }
+  formula.storage == Storage::kF64 ? fill_splat<double>(to, value) : fill_splat<float>(to, value);
 }
 inline double attribute_value(const opforge_attribute& a) {
   return a.kind == OPFORGE_ATTRIBUTE_FLOAT ? a.value.f : static_cast<double>(a.value.i);
+}
+
+// ---- the commonest call: dense tensors of one shape and of types that need no conversion
+// -------------------------
+struct Dense {
+  const Formula* formula;
+  int64_t total;
+  char* data[kMaxOperands];
+  uint8_t width[kMaxOperands];
+  char attribute_space[kMaxAttributes * kSplat * 8 + 64];
+  const char* attributes;
+};
+inline bool is_dense(const opforge_tensor& t, const opforge_tensor& shape) {
+  if (t.ndim != shape.ndim) return false;
+  int64_t expected = 1;
+  for (int d = t.ndim - 1; d >= 0; --d) {
+    if (t.shape[d] != shape.shape[d] || (t.strides && t.shape[d] != 1 && t.strides[d] != expected))
+      return false;
+    expected *= t.shape[d];
+  }
+  return true;
+}
+inline bool bind_dense(Dense& dense, const Formula& f, const opforge_tensor* inputs,
+                       const opforge_tensor* outputs) {
+  dense.formula = &f;
+  const opforge_tensor& first = inputs[0];
+  dense.total = 1;
+  for (int d = 0; d < first.ndim; ++d) dense.total *= first.shape[d];
+  for (int k = 0; k < f.n_inputs + f.n_outputs; ++k) {
+    const bool is_input = k < f.n_inputs;
+    const opforge_tensor& t = is_input ? inputs[k] : outputs[k - f.n_inputs];
+    const Kind kind = kind_of(is_input ? f.input_types[k] : f.output_types[k - f.n_inputs], f.storage);
+    if (kind.half || !same_dtype(t.dtype, kind.dtype) || !t.data || !is_dense(t, first)) return false;
+    dense.data[k] = static_cast<char*>(t.data) + t.byte_offset;
+    dense.width[k] = kind.width;
+  }
+  return first.ndim <= kMaxRank && dense.total > 0;
+}
+inline void run_dense(void* user, int64_t begin, int64_t end) {
+  const Dense& dense = *static_cast<const Dense*>(user);
+  const Formula& f = *dense.formula;
+  const void* in[kMaxInputs + kMaxAttributes];
+  void* out[kMaxOutputs];
+  int32_t in_step[kMaxInputs + kMaxAttributes], out_step[kMaxOutputs];
+  for (int k = 0; k < f.n_inputs; ++k) {
+    in[k] = dense.data[k] + begin * dense.width[k];
+    in_step[k] = 1;
+  }
+  for (int k = 0; k < f.n_attributes; ++k) {
+    in[f.n_inputs + k] = dense.attributes + k * kSplat * 8;
+    in_step[f.n_inputs + k] = 0;
+  }
+  for (int k = 0; k < f.n_outputs; ++k) {
+    out[k] = dense.data[f.n_inputs + k] + begin * dense.width[f.n_inputs + k];
+    out_step[k] = 1;
+  }
+  f.block(f.self, {in, in_step, out, out_step, end - begin});
 }
 
 // ---- the kernel ABI
@@ -170,6 +226,25 @@ inline Status fail(opforge_context* context, Status status, const char* text) {
   return context->error ? context->error(context, status, text) : status;
 }
 
+OPFORGE_NOINLINE inline Status run_any(const Formula& formula, opforge_context* context,
+                                       const opforge_tensor* inputs, const opforge_tensor* outputs,
+                                       const opforge_attribute* attributes, const Workers& workers) {
+  Call call;
+  Reason reason;
+  const Status status = bind(call, formula, inputs, outputs, reason);
+  if (status) return fail(context, status, reason.text);
+  for (int k = 0; k < formula.n_attributes; ++k) {
+    set_attribute(formula, call.attribute[k], k, attribute_value(attributes[k]));
+  }
+  collapse(call);
+  void* scratch = nullptr;
+  const int64_t bytes = call.total ? scratch_bytes(call) : 0;
+  if (bytes) {
+    scratch = context->scratch ? context->scratch(context, static_cast<size_t>(bytes), 64) : nullptr;
+    if (!scratch) return fail(context, OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for the partial sums");
+  }
+  return run(call, workers, scratch);
+}
 // What opforge_kernel.run does for a formula.
 OPFORGE_NOINLINE inline Status run_kernel(const Formula& formula, opforge_context* context,
                                           const opforge_arguments* inputs, const opforge_arguments* outputs,
@@ -182,20 +257,18 @@ OPFORGE_NOINLINE inline Status run_kernel(const Formula& formula, opforge_contex
   for (int k = 0, next = 0; k < formula.n_outputs; ++k) {
     out[k] = outputs->counts[k] ? outputs->tensors[next++] : absent_tensor();
   }
-  Call call;
-  Reason reason;
-  Status status = bind(call, formula, inputs->tensors, out, reason);
-  if (status) return fail(context, status, reason.text);
-  for (int k = 0; k < formula.n_attributes; ++k) set_attribute(call, k, attribute_value(attributes[k]));
-  collapse(call);
-  void* scratch = nullptr;
-  const int64_t bytes = call.total ? scratch_bytes(call) : 0;
-  if (bytes) {
-    scratch = context->scratch ? context->scratch(context, static_cast<size_t>(bytes), 64) : nullptr;
-    if (!scratch) return fail(context, OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for the partial sums");
-  }
   const Workers workers = {context, context->parallel_for ? context_parallel_for : nullptr};
-  return run(call, workers, scratch);
+  Dense dense;
+  if (bind_dense(dense, formula, inputs->tensors, out)) {
+    char* const splats =
+        dense.attribute_space + (64 - reinterpret_cast<uintptr_t>(dense.attribute_space) % 64) % 64;
+    dense.attributes = splats;
+    for (int k = 0; k < formula.n_attributes; ++k) {
+      set_attribute(formula, splats + k * kSplat * 8, k, attribute_value(attributes[k]));
+    }
+    return parallel(workers, dense.total, kGrain, run_dense, &dense);
+  }
+  return run_any(formula, context, inputs->tensors, out, attributes, workers);
 }
 
 }  // namespace elementwise

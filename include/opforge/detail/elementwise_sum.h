@@ -37,7 +37,11 @@ inline C combine_lanes(C* lane, int64_t stride, int64_t active) {
 
 template <class C>
 struct Summing {
-  static constexpr int64_t kAcrossTile = 1024 / sizeof(C);
+  static constexpr int64_t kAcrossBytes = 64 * 1024;  // lanes of all summed outputs together
+  static constexpr int64_t across_tile(int n_summed) {
+    const int64_t fits = kAcrossBytes / (n_summed * kSumLanes * int64_t(sizeof(C)));
+    return fits < 1024 / int64_t(sizeof(C)) ? fits : 1024 / int64_t(sizeof(C));
+  }
   struct Along {
     const Reduction* r;
     int64_t first;  // e of the walk's element 0
@@ -47,7 +51,8 @@ struct Summing {
     const Reduction* r;
     int64_t first;  // kept element of lane column 0
     int lane;
-    C sum[kMaxOutputs][kSumLanes][kAcrossTile];
+    alignas(64) C lanes[kAcrossBytes / sizeof(C)];  // [summed output][lane][kept element]
+    C* sum(int k, int64_t l) { return lanes + (summed_index(*r, k) * kSumLanes + l) * r->tile; }
   };
 
   static void add_along(void* user, void* const* out, int64_t at, int64_t n) {
@@ -75,7 +80,7 @@ struct Summing {
     for (int k = 0; k < n_out; ++k) {
       if (!(a.r->summed >> k & 1)) continue;
       const C* x = static_cast<const C*>(out[k]);
-      C* sum = a.sum[k][a.lane] + (at - a.first);
+      C* sum = a.sum(k, a.lane) + (at - a.first);
       for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
     }
   }
@@ -140,7 +145,7 @@ struct Summing {
       for (int k = 0; k < r.call->formula->n_outputs; ++k) {
         if (!(r.summed >> k & 1)) continue;
         for (int l = 0; l < kSumLanes && l < to - from; ++l) {
-          for (int64_t i = 0; i < last - first; ++i) a.sum[k][l][i] = C(-0.0);
+          for (int64_t i = 0; i < last - first; ++i) a.sum(k, l)[i] = C(-0.0);
         }
       }
       for (int64_t e = from; e < to; ++e) {
@@ -151,7 +156,7 @@ struct Summing {
       for (int k = 0; k < r.call->formula->n_outputs; ++k) {
         if (!(r.summed >> k & 1)) continue;
         for (int64_t i = 0; i < last - first; ++i) {
-          put(r, k, first + i, block, combine_lanes(&a.sum[k][0][i], kAcrossTile, to - from));
+          put(r, k, first + i, block, combine_lanes(a.sum(k, 0) + i, r.tile, to - from));
         }
       }
     }
@@ -187,7 +192,9 @@ inline void make_reduction(Reduction& r, const Call& call, uint16_t pattern, uin
   const bool inner_reduced = pattern >> last & 1;
   const bool short_inner = call.size[last] < kShortRow / 2;
   r.across = short_inner ? r.kept.total > r.reduced.total : !inner_reduced;
-  r.tile = tile_width(call) == 8 ? Summing<double>::kAcrossTile : Summing<float>::kAcrossTile;
+  const int n_summed = __builtin_popcount(summed);
+  r.tile =
+      tile_width(call) == 8 ? Summing<double>::across_tile(n_summed) : Summing<float>::across_tile(n_summed);
   r.partial = nullptr;
 }
 inline int64_t partial_bytes(const Reduction& r) {
