@@ -15,17 +15,17 @@ struct Strip {
   int64_t step;  // input pixels per output pixel
 };
 
-// n neighbouring pixels, spread evenly over tiles.
+// n neighbouring pixels.
 void pixels(Strip& s, int64_t n) {
   DenseTile& t = s.tile;
-  const int64_t tiles = (n + s.most - 1) / s.most;
-  for (int64_t i = 0; i < tiles; ++i) {
-    const int64_t p = n / tiles + (i < n % tiles ? 1 : 0);
+  while (n > 0) {
+    const int64_t p = next_rows(s.fn, n, s.most, s.step == 1);
     s.fn[p](t);
     t.whole += p * s.step * 16;
     t.half += p * s.step * 8;
     t.out.whole += p * t.out.row;
     t.out.half += p * t.out.half_row;
+    n -= p;
   }
 }
 

@@ -33,7 +33,7 @@ void deconv2(const ConvArgs& a, int64_t image, int64_t y0, int64_t y1) {
       for (int64_t b = 0; b < whole_out || (b == whole_out && half_out);) {
         const int64_t left = whole_out - b, group = left > 0 ? dense_group(left, half_out) : 0;
         const bool half = half_out && group == left && group <= 1;
-        const int64_t limit = tile_rows(int(group), half), tiles = (x.width + limit - 1) / limit;
+        const int64_t limit = tile_rows(int(group), half);
         t.weights = weights + b * t.weights_block;
         t.weights_half = weights + whole_out * t.weights_block;
         t.out.bias = a.bias + b * 16;
@@ -41,9 +41,10 @@ void deconv2(const ConvArgs& a, int64_t image, int64_t y0, int64_t y1) {
         t.half = in + whole_in * t.block + from * 8;
         t.out.whole = out + b * t.out.block + to * 16;
         t.out.half = out + whole_out * t.out.block + to * 8;
-        for (int64_t i = 0; i < tiles; ++i) {
-          const int64_t p = x.width / tiles + (i < x.width % tiles ? 1 : 0);
-          dense_stride1.fn[group][half][p](t);
+        const DenseFn* fn = dense_stride1.fn[group][half];
+        for (int64_t n = x.width, p; n > 0; n -= p) {
+          p = next_rows(fn, n, limit, true);
+          fn[p](t);
           t.whole += p * 16, t.half += p * 8;
           t.out.whole += p * 32, t.out.half += p * 16;
         }

@@ -57,12 +57,15 @@ static void dense_tile(const DenseTile& t) {
   tile.finish(t.out);
 }
 
+// Stride 1 has a tile for every count; stride 2, which is rarer, for a few.
 template <int PS>
 struct DenseFill {
   DenseTable table;
   template <int NF, bool HF, int P>
   constexpr void fill() {
-    if constexpr (P <= tile_rows(NF, HF)) table.fn[NF][HF][P] = dense_tile<P, NF, HF, PS>;
+    constexpr int kMost = tile_rows(NF, HF);
+    if constexpr (P == kMost || (P < kMost && (PS == 1 || sparse_tile(P, kMost))))
+      table.fn[NF][HF][P] = dense_tile<P, NF, HF, PS>;
     if constexpr (P > 1) fill<NF, HF, P - 1>();
   }
   constexpr DenseFill() : table() {

@@ -30,8 +30,7 @@ OPFORGE_INLINE void put(const Row& t, float* out, Vec<L> v) {
 template <int LANES, int K, int S, int P>
 void pixels(const Row& t) {
   constexpr int L = LANES == 16 ? kWidth : kHalfWidth;
-  OPFORGE_UNROLL
-  for (int q = 0; q < LANES; q += L) {
+  _Pragma("GCC unroll 1") for (int q = 0; q < LANES; q += L) {
     Vec<L> sum[P];
     OPFORGE_UNROLL
     for (int p = 0; p < P; ++p) sum[p] = load<L>(t.bias + q);

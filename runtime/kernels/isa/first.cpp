@@ -41,7 +41,8 @@ struct FirstTable {
   FirstFn fn[kGroup + 1][2][kMaxPixels + 1] = {};
   template <int NF, bool HF, int P>
   constexpr void fill() {
-    if constexpr (P <= tile_rows(NF, HF)) fn[NF][HF][P] = first_tile<P, NF, HF, S>;
+    constexpr int kMost = tile_rows(NF, HF);
+    if constexpr (P <= kMost && sparse_tile(P, kMost)) fn[NF][HF][P] = first_tile<P, NF, HF, S>;
     if constexpr (P > 1) fill<NF, HF, P - 1>();
   }
   constexpr FirstTable() {
@@ -114,15 +115,14 @@ void conv_first(const ConvArgs& a, float* scratch, int64_t image, int64_t y0, in
       const bool half = half_out && group == left && group <= 1;
       const FirstFn* fn = a.stride_w == 2 ? kStride2.fn[group][half] : kStride1.fn[group][half];
       const int64_t limit = a.stride_w <= 2 ? tile_rows(int(group), half) : 1;
-      const int64_t tiles = (y.width + limit - 1) / limit;
       const int64_t to = (y.top + r) * y.row + y.left;
       t.lines = scratch;
       t.weights = a.weights + b * t.weights_block;
       t.out.bias = a.bias + b * 16;
       t.out.whole = out + b * t.out.block + to * 16;
       t.out.half = out + whole_out * t.out.block + to * 8;
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t p = y.width / tiles + (i < y.width % tiles ? 1 : 0);
+      for (int64_t n = y.width, p; n > 0; n -= p) {
+        p = next_rows(fn, n, limit, false);
         fn[p](t);
         t.lines += p * a.stride_w;
         t.out.whole += p * 16, t.out.half += p * 8;

@@ -30,6 +30,19 @@ constexpr int tile_rows(int whole, bool half) {
   return rows > 14 ? 14 : rows < 1 ? 1 : rows;
 }
 
+// Whether a table that need not serve every count evenly has a tile of P rows out of at most `most`.
+constexpr bool sparse_tile(int p, int most) { return p == most || p == 7 || p == 4 || p == 2 || p == 1; }
+
+// Rows of the next tile when `left` remain: even pieces where every count has a tile, else the largest that
+// fits.
+template <class Fn>
+static OPFORGE_INLINE int64_t next_rows(const Fn* table, int64_t left, int64_t most, bool even) {
+  const int64_t tiles = (left + most - 1) / most;
+  int64_t p = even ? (left + tiles - 1) / tiles : least(left, most);
+  while (table[p] == nullptr) --p;
+  return p;
+}
+
 template <int P, int NF, bool HF>
 struct Tile {
   static constexpr int kWhole = NF * (16 / kWidth);
