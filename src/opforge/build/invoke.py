@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from opforge.errors import (
 from opforge.schema.attributes import KINDS, AttributeValue
 from opforge.schema.dtypes import DType
 
-__all__ = ["Array", "invoke"]
+__all__ = ["Array", "invoke", "split_loops"]
 
 Array = np.ndarray[Any, Any]
 
@@ -56,7 +58,7 @@ def invoke(
     call = _Call([dtype for group in outputs for _, dtype in group])
     strided = bool(kernel.flags & abi.KERNEL_STRIDED)
     in_arguments = call.arguments([[_prepare(a, strided) for a in group] for group in inputs])
-    results = [[None if shape is None else np.empty(shape, dtype.numpy) for shape, dtype in group] for group in outputs]
+    results = [[None if shape is None else _empty(shape, dtype) for shape, dtype in group] for group in outputs]
     out_arguments = call.arguments(results)
     call.outputs = out_arguments
     context = call.context(kernel)
@@ -146,7 +148,7 @@ class _Call:
         context = abi.Context(size=ctypes.sizeof(abi.Context), abi=abi.ABI)
         context.device = abi.Device(abi.DEVICE_CPU, 0)
         context.kernel_data = kernel.data or None
-        context.parallel_for = abi.ParallelFor(_serial)
+        context.parallel_for = abi.ParallelFor(_loop.get())
         context.scratch = abi.Scratch(self._scratch)
         context.allocate_output = abi.AllocateOutput(self._allocate_output)
         context.error = abi.Error(self._error)
@@ -182,6 +184,34 @@ class _Call:
 def _serial(context: int, n: int, grain: int, body: int, user: int) -> int:
     abi.Range(body)(user, 0, n)
     return 0
+
+
+def _empty(shape: Sequence[int], dtype: DType) -> Array:
+    array = np.empty(shape, dtype.numpy)
+    if _loop.get() is _split:
+        array.reshape(-1).view(np.uint8)[...] = 0xFF
+    return array
+
+
+def _split(context: int, n: int, grain: int, body: int, user: int) -> int:
+    """Run the chunks that many threads would take, last one first."""
+    run, step = abi.Range(body), max(1, grain)
+    for begin in reversed(range(0, n, step)):
+        run(user, begin, min(begin + step, n))
+    return 0
+
+
+_loop: ContextVar[Any] = ContextVar("_loop", default=_serial)
+
+
+@contextlib.contextmanager
+def split_loops() -> Iterator[None]:
+    """Within: kernels run their loops in chunks, backwards, on outputs full of NaN; what depends on it shows."""
+    token = _loop.set(_split)
+    try:
+        yield
+    finally:
+        _loop.reset(token)
 
 
 def _log(context: int, level: int, text: bytes | None) -> None:

@@ -11,7 +11,7 @@ import traceback
 import warnings
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
@@ -146,10 +146,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Print what opforge warns about in one line; what libraries tell their developers is not for our users."""
-    del filename, lineno, line
-    if issubclass(category, RuntimeWarning | UserWarning) and not _foreign(category):
+    del lineno, line
+    foreign = any(f"/{library}/" in filename for library in ("numpy", "torch", "onnx", "onnxruntime"))
+    if issubclass(category, RuntimeWarning) and not foreign:
         click.echo(f"warning: {message}", file=file or sys.stderr)
-
-
-def _foreign(category: type[Any]) -> bool:
-    return not category.__module__.startswith(("builtins", "opforge"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opforge.build import library_for
+from opforge.build import LoadedLibrary, library_for
 from opforge.build.invoke import Array, invoke
 from opforge.errors import DtypeError
 from opforge.schema import ABSENT
@@ -17,13 +17,20 @@ from opforge.schema.operator import Operator
 __all__ = ["call"]
 
 
-def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, object]) -> Any:  # noqa: ANN401
+def call(
+    operator: Operator,
+    tensors: Sequence[Any],
+    attributes: Mapping[str, object],
+    *,
+    library: LoadedLibrary | None = None,
+) -> Any:  # noqa: ANN401
     """Compute `operator` with its compiled (or interpreted) kernel.
 
     Args:
         operator: what to compute.
         tensors: per input parameter an array, a number, None (absent optional) or a tuple (variadic).
         attributes: as the caller gave them.
+        library: holds the kernel; None = the one that is built, or interpreted, for the operator.
 
     Returns:
         One array, or a tuple where the signature has several outputs. Inputs are never written or aliased.
@@ -39,8 +46,7 @@ def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, ob
         [None if array is None else DType.parse(array.dtype) for array in flat],
         attributes,
     )
-    library = library_for([operator])
-    row = library.operator(operator.key)
+    row = (library or library_for([operator])).operator(operator.key)
     choice = tuple((d.code, d.bits) for d in (_type_of(operator, v, binding.types) for v in operator.types))
     outputs, position = [], 0
     for count in binding.output_counts:

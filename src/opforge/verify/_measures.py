@@ -94,7 +94,8 @@ def explain(difference: Difference, got: Array, expected: Array) -> str:
         wrong = ~((np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b)))
         index = tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
         count = int(np.count_nonzero(wrong))
-        return f"NaN or infinity at other places: {count} of {wrong.size}, at {list(index)} {a[index]:g}, expected {b[index]:g}"
+        place = f"at {list(index)} {a[index]:g}, expected {b[index]:g}"
+        return f"NaN or infinity at other places: {count} of {wrong.size}, {place}"
     index = difference.worst
     values = f"{float(got[index]):.9g}, expected {float(expected[index]):.9g}"
     return f"max |error| {difference.max_abs:.3g} at {list(index)}: {values}; max relative {difference.max_rel:.3g}"

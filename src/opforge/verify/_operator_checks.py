@@ -1,167 +1,136 @@
-"""The checks of one operator; each yields rows (check, case, host, dtype, passed, detail)."""
+"""Checks of an operator's declaration and of its values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from opforge.errors import CheckFailure, OpforgeError
-from opforge.schema import DType, Operator, Signature, f64, i64
+from opforge.errors import SchemaError
+from opforge.schema import DType, Operator, Signature, registry
 from opforge.schema.gradient import GradientProgram
 from opforge.verify import _variants
-from opforge.verify._measures import measure
-from opforge.verify.cases import Case, arrays, cases_of, tolerance
-from opforge.verify.gradients import check_gradient, grad_check
+from opforge.verify._rows import Array, Row, choices, held
+from opforge.verify.cases import Case, arrays, cases_of
 from opforge.verify.hosts import Host
 
-__all__ = ["boundary", "gradient", "schema", "second_derivative", "values"]
+__all__ = ["boundary", "schema", "values"]
 
-Row = tuple[str, str, str, str, bool, str]
-Array = np.ndarray[Any, Any]
-_GRADIENT_TOLERANCE = 1e-6
+_LAYOUT_CASES = 3
+"""Cases per choice of dtypes that are tried in every layout: sizes and layouts hardly ever fail only together."""
 
 
 def schema(operator: Operator) -> Iterator[Row]:
-    """Signature, reference, gradient program."""
+    """Signature, reference, cases, gradient program, registration."""
+
+    def row(case: str, passed: bool, detail: str = "") -> Row:
+        return Row("schema", case, "", "", passed, "" if passed else detail)
+
     text = str(operator.signature)
-    same = str(Signature.parse(text)) == text
-    yield "schema", "signature", "", "", same, "" if same else f"{text} does not read back"
+    yield row("signature", str(Signature.parse(text)) == text, f"{text} does not read back")
     has = operator.reference_function is not None
-    yield "schema", "reference", "", "", has, "" if has else "no reference: declare reference="
+    yield row("reference", has, "there is no reference: declare reference=, a function over float64 NumPy arrays")
+    try:
+        yield row("cases", bool(cases_of(operator)), "CASES in cases.py is empty")
+    except SchemaError as problem:
+        yield row("cases", False, str(problem))
     if operator.gradient is not None:
         program = GradientProgram.parse(operator.gradient, where=operator.qualified_name)
         program.check(operator.signature, where=operator.qualified_name)
-        yield "schema", "gradient program", "", "", True, ""
+        yield row("gradient program", True)
     elif operator.differentiable:
-        yield "schema", "gradient program", "", "", False, "declared differentiable, but there is no gradient"
-
-
-def _choices(operator: Operator) -> Iterator[dict[str, DType]]:
-    names = list(operator.types)
-    for choice in product(*operator.types.values()):
-        yield dict(zip(names, choice, strict=True))
-
-
-def _label(types: Mapping[str, DType]) -> str:
-    return " ".join(dtype.name for dtype in types.values())
+        yield row("gradient program", False, "declared differentiable, but there is no gradient: give gradient=")
+    # Loading a package twice must not hurt: hosts and notebooks do it.
+    again = registry.register(operator)
+    yield row("registered twice", again.schema_hash == operator.schema_hash, "a second registration differs")
 
 
 def values(operator: Operator, host: Host, level: str, seed: int) -> Iterator[Row]:
     """Every case in every declared dtype and in other layouts, against the float64 reference of the same inputs."""
-    cases = cases_of(operator)
-    for types in _choices(operator):
-        for case in cases:
+    rows = []
+    for types in choices(operator):
+        laid_out = 0
+        for case in cases_of(operator):
             inputs = arrays(operator, case, types, seed=seed)
-            yield _held(operator, host, case, case.name, inputs, types)
-            if level == "quick":
+            dense = held(operator, host, case, case.name, inputs, types, "values")
+            rows.append(dense)
+            if level == "quick" or not dense.passed or laid_out == _LAYOUT_CASES:
                 continue
+            laid_out += any(value is not None and value.size > 1 for value in inputs)
             for index, value in enumerate(inputs):
                 if value is None:
                     continue
                 for layout, other in _variants.layouts(value):
                     changed = [*inputs[:index], other, *inputs[index + 1 :]]
                     name = f"{case.name}, {operator.signature.inputs[index].name} {layout}"
-                    yield _held(operator, host, case, name, changed, types)
+                    row = held(operator, host, case, name, changed, types, "layouts")
+                    hint = f"; dense arrays are right, so the strides of the {layout} one are not honoured"
+                    rows.append(row if row.passed else row._replace(detail=row.detail + hint))
+    yield from _with_hints(operator, rows)
 
 
-def _held(
-    operator: Operator,
-    host: Host,
-    case: Case,
-    name: str,
-    inputs: list[Array | None],
-    types: Mapping[str, DType],
-    check: str = "values",
-) -> Row:
-    try:
-        with np.errstate(all="ignore"):
-            reference = operator.reference(*inputs, **case.attributes)
-        expected = list(reference) if isinstance(reference, tuple) else [reference]
-        got = host.compute(operator, inputs, case.attributes)
-    except OpforgeError as problem:
-        return check, name, host.name, _label(types), False, str(problem)
-    worst = ""
-    passed = len(got) == len(expected)
-    for result, right in zip(got, expected, strict=False):
-        limit = tolerance(operator, DType.parse(result.dtype))
-        with np.errstate(over="ignore", invalid="ignore"):
-            # What overflows in the result's dtype is right as an infinity.
-            rounded = np.where(
-                np.isfinite(np.asarray(right).astype(result.dtype).astype(np.float64)),
-                right,
-                np.asarray(right).astype(result.dtype),
-            )
-        d = measure(result, np.asarray(rounded, np.float64), rtol=limit.rtol, atol=limit.atol)
-        if not d.passed:
-            passed = False
-            worst = (
-                f"shape {result.shape}, expected {np.shape(right)}"
-                if not d.same_shape
-                else "NaN or infinity at other places than the reference"
-                if not d.same_pattern
-                else f"max |error| {d.max_abs:.3g} at {d.worst}, allowed {limit.atol:g} + {limit.rtol:g}*|expected| ({limit.reason})"
-            )
-    return check, name, host.name, _label(types), passed, worst
+def _with_hints(operator: Operator, rows: list[Row]) -> Iterator[Row]:
+    """Say what usually is behind a dtype that fails where others pass."""
+    good = {row.dtype for row in rows if row.check == "values"} - {row.dtype for row in rows if not row.passed}
+    hints = {
+        "f16": "f32 is right: are sums or products formed in half precision? compute in opforge::compute_t<T>",
+        "bf16": "f32 is right: are sums or products formed in half precision? compute in opforge::compute_t<T>",
+        "f64": "f32 is right: does something pass through float? compute in opforge::compute_t<T>",
+    }
+    for row in rows:
+        first = row.dtype.partition(" ")[0]
+        others = row.dtype.replace(first, "f32", 1)
+        known = not row.passed and row.check == "values" and first in hints and others in good
+        yield row._replace(detail=f"{row.detail}; {hints[first]}") if known and not operator.is_formula else row
 
 
-def boundary(operator: Operator, host: Host) -> Iterator[Row]:
-    """Formulas at NaN, infinities, zeros, denormals and large magnitudes, one input after the other."""
-    if operator.formula is None:
-        return
-    for types in _choices(operator):
+def boundary(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
+    """NaN, infinities, zeros, denormals and large magnitudes; the reference says what is right.
+
+    A formula meets them in one input after the other. A kernel operator meets NaN in the first and the last element
+    of each floating input of its first case, unless it declares that it ignores NaN.
+    """
+    if operator.formula is not None:
+        yield from _boundary_of_formula(operator, host)
+    elif operator.nan_policy == "propagate":
+        yield from _nan_in_kernel(operator, host, seed)
+
+
+def _boundary_of_formula(operator: Operator, host: Host) -> Iterator[Row]:
+    for types in choices(operator):
         for index, parameter in enumerate(operator.signature.inputs):
             points = _variants.boundary_values(types[parameter.type])
             inputs: list[Array | None] = [np.ones(points.shape, points.dtype) for _ in operator.signature.inputs]
             inputs[index] = points
-            yield _held(
-                operator, host, Case("boundary", {}), f"boundary of {parameter.name}", inputs, types, "boundary"
-            )
+            case = Case("boundary", {})
+            yield held(operator, host, case, f"boundary of {parameter.name}", inputs, types, "boundary")
 
 
-def _f64_types(operator: Operator) -> dict[str, DType]:
-    return {
-        n: f64 if f64 in allowed else i64 if i64 in allowed else allowed[0] for n, allowed in operator.types.items()
-    }
+def _nan_in_kernel(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
+    for types in choices(operator):
+        case, inputs = _first_with_elements(operator, types, seed)
+        if case is None:
+            return
+        for index, (parameter, value) in enumerate(zip(operator.signature.inputs, inputs, strict=True)):
+            dtype = types.get(parameter.type) or DType.parse(parameter.type)
+            if value is None or value.size == 0 or not dtype.is_float:
+                continue
+            for place, position in (("first", 0), ("last", value.size - 1)):
+                changed = value.copy()
+                changed.reshape(-1)[position] = np.nan
+                name = f"{case.name}, NaN {place} in {parameter.name}"
+                row = held(
+                    operator, host, case, name, [*inputs[:index], changed, *inputs[index + 1 :]], types, "boundary"
+                )
+                hint = "; comparisons with NaN are false: write them so that NaN arrives, or declare nan='ignore'"
+                yield row if row.passed else row._replace(detail=row.detail + hint)
 
 
-def gradient(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
-    """First derivatives of the host in float64 against finite differences of the reference."""
-    types = _f64_types(operator)
+def _first_with_elements(
+    operator: Operator, types: dict[str, DType], seed: int
+) -> tuple[Case | None, list[Array | None]]:
     for case in cases_of(operator):
-        if not case.finite:
-            continue
         inputs = arrays(operator, case, types, seed=seed)
-
-        def forward(*points: Array | None, case: Case = case) -> list[Array]:
-            with np.errstate(all="ignore"):
-                result = operator.reference(*points, **case.attributes)
-            return list(result) if isinstance(result, tuple) else [result]
-
-        try:
-            rows = check_gradient(
-                forward,
-                lambda points, _outputs, grads, case=case: host.gradients(operator, points, grads, case.attributes),  # type: ignore[misc]
-                [p.name for p in operator.signature.inputs],
-                inputs,
-                seed=seed,
-            )
-        except OpforgeError as problem:
-            yield "gradient", case.name, host.name, _label(types), False, str(problem)
-            continue
-        for row in rows:
-            good = row.error <= _GRADIENT_TOLERANCE
-            detail = "" if good else f"by {row.input}: {row.analytic:.10g}, finite differences {row.numeric:.10g}"
-            yield "gradient", f"{case.name}, {row.input}", host.name, _label(types), good, detail
-
-
-def second_derivative(operator: Operator, seed: int) -> Iterator[Row]:
-    """Derivatives of the gradient operators against finite differences of the (checked) first derivatives."""
-    try:
-        rows = grad_check(operator, seed=seed, order=2)
-    except CheckFailure as problem:
-        yield "second derivative", "", "numpy", "f64", False, str(problem)
-        return
-    yield "second derivative", f"{len(rows)} directions", "numpy", "f64", True, ""
+        if case.finite and any(value is not None and value.size for value in inputs):
+            return case, inputs
+    return None, []

@@ -15,7 +15,10 @@ Array = np.ndarray[Any, Any]
 
 
 def layouts(array: Array) -> Iterator[tuple[str, Array]]:
-    """Yield arrays equal to ``array`` with other strides and offsets."""
+    """Yield arrays like ``array`` with other strides and offsets.
+
+    Values are those of ``array``, but in the expanded one (floating only), which repeats the first of them.
+    """
     if array.ndim == 0 or array.size == 0:
         return
     if array.ndim >= 2:
@@ -23,13 +26,16 @@ def layouts(array: Array) -> Iterator[tuple[str, Array]]:
     wide = np.zeros((*array.shape[:-1], array.shape[-1] * 2 + 1), array.dtype)
     wide[..., 1::2] = array
     yield "sliced", wide[..., 1::2]
+    if array.dtype.kind not in "biu":
+        # Not broadcast_to: its arrays are read-only, and PyTorch warns about those.
+        yield "expanded", np.lib.stride_tricks.as_strided(array, array.shape, (0, *array.strides[1:]))
 
 
 def boundary_values(dtype: DType) -> Array:
     """Return NaN, infinities, both zeros, denormals, the largest numbers and large magnitudes, rounded to ``dtype``."""
     import ml_dtypes
 
-    info = ml_dtypes.finfo(dtype.numpy)
+    info: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     big, tiny, small = float(info.max), float(info.tiny), float(info.smallest_subnormal)
     wide = [
         np.nan,

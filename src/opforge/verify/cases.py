@@ -101,7 +101,7 @@ def _case(operator: Operator, row: Mapping[str, Any]) -> Case:
 def _drawn(operator: Operator) -> list[Case]:
     """Shapes that broadcast in every way, for a formula without cases."""
     names = [p.name for p in operator.signature.inputs]
-    shapes = {
+    shapes: dict[str, list[list[int]]] = {
         "vector": [[257]] * len(names),
         "broadcast": [[7, 33] if i % 2 == 0 else [33] for i in range(len(names))],
         "scalar": [[] for _ in names],

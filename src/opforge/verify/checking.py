@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from opforge.errors import ArgumentError, OpforgeError
 from opforge.schema import Operator
-from opforge.verify import _operator_checks as checks
+from opforge.verify import _derivative_checks, _operator_checks, _stability_checks, _torch_checks
+from opforge.verify._rows import Row
 from opforge.verify.hosts import hosts
 
 __all__ = ["CheckReport", "CheckRow", "check"]
@@ -74,13 +76,15 @@ def check(subject: Operator | str | Path, level: str = "default", *, seed: int =
     """Check an operator or an ONNX model.
 
     An operator is checked for its schema, its values against the float64 reference in every host and dtype it
-    declares, layouts (transposed, sliced), boundary values (NaN, infinities, zeros, denormals, large magnitudes; the
-    pattern of the reference is what is right), and first and second derivatives against finite differences. A
-    model is held against the registry, and opforge's results against ONNX Runtime's.
+    declares, layouts (transposed, sliced, expanded), boundary values (NaN, infinities, zeros, denormals, large
+    magnitudes; the pattern of the reference is what is right), first and second derivatives against finite
+    differences, equal bits over repetitions, loop chunks and threads, compiled formulas against interpreted ones,
+    and PyTorch's fake kernels against real ones. A model is held against the registry, and opforge's results
+    against ONNX Runtime's (ONNX's own evaluator where a node has no body).
 
     Args:
         subject: an operator, or the path of an ONNX model.
-        level: "quick" (NumPy only, first case of each kind) or "default".
+        level: "quick" (NumPy only, dense inputs) or "default".
         seed: of drawn inputs and directions.
 
     Raises:
@@ -98,45 +102,54 @@ def check(subject: Operator | str | Path, level: str = "default", *, seed: int =
     return report
 
 
-def _operator_parts(
-    operator: Operator, level: str, seed: int
-) -> Iterator[tuple[str, Callable[[], Iterator[tuple[Any, ...]]]]]:
+_Parts = Iterator[tuple[str, Callable[[], Iterator[Row]]]]
+
+
+def _operator_parts(operator: Operator, level: str, seed: int) -> _Parts:
     used = hosts()[:1] if level == "quick" else hosts()
-    yield "schema", lambda: checks.schema(operator)
+    yield "schema", lambda: _operator_checks.schema(operator)
     for host in used:
-        yield f"values in {host.name}", lambda host=host: checks.values(operator, host, level, seed)  # type: ignore[misc]
-        yield f"boundary in {host.name}", lambda host=host: checks.boundary(operator, host)  # type: ignore[misc]
+        yield "values", partial(_operator_checks.values, operator, host, level, seed)
+        yield "boundary", partial(_operator_checks.boundary, operator, host, seed)
         if operator.gradient is not None:
-            yield f"gradient in {host.name}", lambda host=host: checks.gradient(operator, host, seed)  # type: ignore[misc]
+            yield "gradient", partial(_derivative_checks.gradient, operator, host, seed)
     if operator.gradient is not None:
-        yield "second derivative", lambda: checks.second_derivative(operator, seed)
+        yield "second derivative", partial(_derivative_checks.second_derivative, operator, seed)
+    yield "determinism", partial(_stability_checks.determinism, operator, seed)
+    if level != "quick":
+        yield "interpreter", partial(_stability_checks.interpreter, operator, seed)
+        yield "fake kernel", partial(_torch_checks.fake_kernel, operator, seed)
 
 
-def _collect(report: CheckReport, name: str, rows: Callable[[], Iterator[tuple[Any, ...]]]) -> None:
-    """Add the rows of one part; an error that it raises is a failed row, so that the others still run."""
+def _collect(report: CheckReport, name: str, rows: Callable[[], Iterator[Row]]) -> None:
+    """Add the rows of one part; an error that it raises is a failed row, so that the others still run.
+
+    A row that repeats what an earlier part said (no cases, no compiler) is not added again.
+    """
     try:
-        report.rows += [CheckRow(*row) for row in rows()]
+        for row in rows():
+            report.rows.append(CheckRow(*row))
     except OpforgeError as problem:
-        report.rows.append(CheckRow(name, "", "", "", False, str(problem)))
+        detail = str(problem)
+        if all(row.detail != detail for row in report.rows):
+            report.rows.append(CheckRow(name, "", "", "", False, detail))
 
 
-def _model(path: Path, seed: int) -> Iterator[tuple[Any, ...]]:
+def _model(path: Path, seed: int) -> Iterator[Row]:
     import onnx
 
     from opforge.onnx import check_model
+    from opforge.verify._engines import default_engines
     from opforge.verify.comparison import compare
 
     problems = check_model(onnx.load(str(path)))
-    yield "registry", "", "", "", not problems, "; ".join(map(str, problems))
-    if not problems:
-        result = compare(path, seed=seed)
-        for row in result.rows:
-            d = row.difference
-            yield (
-                "parity",
-                row.output,
-                f"{row.engine} and {result.reference}",
-                "",
-                d.passed,
-                f"max |error| {d.max_abs:.2e}",
-            )
+    for problem in problems:
+        yield Row("registry", "", "", "", False, str(problem))
+    if problems:
+        return
+    yield Row("registry", "", "", "", True)
+    result = compare(path, engines=default_engines(path), seed=seed)
+    for row in result.rows:
+        passed = row.difference.passed
+        detail = "" if passed else f"against {result.reference}: {row.explain(result)}"
+        yield Row("parity", row.output, row.engine, "", passed, detail)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from opforge.errors import CheckFailure, UnsupportedError
 from opforge.schema import Operator, f64, i64, registry
 from opforge.schema.gradient import ForwardAttribute, GradientProgram, Operand
-from opforge.verify.cases import Case, arrays
+from opforge.verify.cases import arrays, cases_of
 
 __all__ = ["GradientResult", "backward", "check_gradient", "grad_check"]
 
@@ -29,6 +29,7 @@ class GradientResult:
         numeric: extrapolated central difference.
         error: |analytic - numeric| / max(1, |numeric|).
         masked: share of the output left out because a kink lies within the step.
+        order: 1, or 2 for a derivative of a gradient operator.
     """
 
     input: str
@@ -36,6 +37,7 @@ class GradientResult:
     numeric: float
     error: float
     masked: float
+    order: int = 1
 
 
 def backward(
@@ -118,8 +120,12 @@ def check_gradient(
             return forward(*changed)
 
         wide, narrow = (moved(_STEP), moved(-_STEP)), (moved(_STEP / 2), moved(-_STEP / 2))
-        weights, numeric, left_out, count = [], 0.0, 0, 0
+        weights: list[Array] = []
+        numeric, left_out, count = 0.0, 0, 0
         for k, out in enumerate(base):
+            if out.dtype.kind != "f":  # indices and masks: piecewise constant, without gradient
+                weights.append(np.zeros(out.shape))
+                continue
             smooth = _smooth(out, wide[0][k], wide[1][k], narrow[0][k], narrow[1][k])
             weight = np.where(smooth, rng.standard_normal(out.shape), 0.0)
             weights.append(weight)
@@ -173,8 +179,6 @@ def grad_check(
     if inputs:
         points = [("given inputs", [_wide(value) for value in inputs], dict(attributes))]
     else:
-        from opforge.verify.cases import cases_of
-
         types = {
             name: f64 if f64 in allowed else i64 if i64 in allowed else allowed[0]
             for name, allowed in operator.types.items()
@@ -184,15 +188,18 @@ def grad_check(
         ]
     results: list[GradientResult] = []
     for title, values, given in points:
-        for level, current, point in _orders(operator, values, given, order, seed):
-            for row in _differences(current, point, given, level, seed):
+        for level, current, point, own in _orders(operator, values, given, order, seed):
+            for row in _differences(current, point, own, level, seed):
                 results.append(row)
                 if row.error > tolerance:
+                    where = f"{operator.qualified_name}, case {title}, seed {seed}"
+                    declared = current.qualified_name
                     raise CheckFailure(
                         f"the derivative of order {level} by {row.input!r} is wrong",
-                        where=f"{current.qualified_name}, {title}, seed {seed}",
-                        expected=f"{row.numeric:.12g} (finite differences)",
+                        where=where if level == 1 else f"{where}, gradient operator {declared}",
+                        expected=f"{row.numeric:.12g} (finite differences along a random direction)",
                         got=f"{row.analytic:.12g}",
+                        hint=None if current.is_formula else f"correct the gradient= that {declared} declares",
                     )
     return results
 
@@ -204,48 +211,49 @@ def _wide(value: Any) -> Array | None:  # noqa: ANN401
     return array if array.dtype.kind in "biu" else array.astype(np.float64)
 
 
+_Point = tuple[int, Operator, list[Array | None], dict[str, Any]]
+
+
 def _orders(
     operator: Operator, values: list[Array | None], attributes: Mapping[str, Any], order: int, seed: int
-) -> list[tuple[int, Operator, list[Array | None]]]:
-    """Give the operator itself, and for order 2 each operator that its gradient program calls, at a point."""
-    rows = [(1, operator, values)]
+) -> list[_Point]:
+    """Give the operator itself, and for order 2 each operator that its gradient program calls: point, attributes."""
+    rows: list[_Point] = [(1, operator, values, dict(attributes))]
     if order < 2 or operator.gradient is None:
         return rows
     rng = np.random.default_rng([seed, 11])
     outputs = _outputs(operator(*values, **attributes))
-    grads: list[Array] = [rng.standard_normal(out.shape) for out in outputs]
+    grads: list[Array] = [np.asarray(rng.standard_normal(out.shape)) for out in outputs]
     program = GradientProgram.parse(operator.gradient, where=operator.qualified_name)
     given = operator.coerce(attributes)
     computed: dict[int, Array] = {}
     for step in program.steps:
         called = registry.get(step.domain, step.name, step.version)
-        source = {"i": values, "o": outputs, "g": grads, "v": computed}
-        point = [None if o.kind == "-" else source[o.kind][o.index] for o in step.operands]  # type: ignore[index]
+        source: dict[str, Any] = {"i": values, "o": outputs, "g": grads, "v": computed}
+        point = [None if o.kind == "-" else source[o.kind][o.index] for o in step.operands]
         named = {n: given[v.name] if isinstance(v, ForwardAttribute) else v for n, v in step.attributes}
         computed.update(zip(step.results, _outputs(called(*point, **named)), strict=True))
         if called.gradient is not None:
-            rows.append((2, called, point))
+            rows.append((2, called, point, named))
     return rows
 
 
 def _differences(
     operator: Operator, point: list[Array | None], attributes: Mapping[str, Any], level: int, seed: int
 ) -> list[GradientResult]:
-    own = {a.name for a in operator.signature.attributes}
-    given = {name: value for name, value in attributes.items() if name in own}
-
     def forward(*values: Array | None) -> list[Array]:
         # The first derivative is held against the float64 reference; the second against the first, checked one.
         compute = operator.reference if level == 1 and operator.reference_function is not None else operator
-        return _outputs(compute(*values, **given))
+        return _outputs(compute(*values, **attributes))
 
     def gradient(
         values: Sequence[Array | None], outputs: Sequence[Array], grads: Sequence[Array]
     ) -> list[Array | None]:
-        return backward(operator, values, outputs, grads, given)
+        return backward(operator, values, outputs, grads, attributes)
 
     names = [p.name for p in operator.signature.inputs]
-    return check_gradient(forward, gradient, names, point, seed=seed)
+    found = check_gradient(forward, gradient, names, point, seed=seed)
+    return [replace(row, order=level) for row in found]
 
 
 def _outputs(result: Any) -> list[Array]:  # noqa: ANN401

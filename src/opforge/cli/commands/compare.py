@@ -33,7 +33,7 @@ Examples:
     "--engine",
     "names",
     multiple=True,
-    help="Engine, repeatable; the last is the reference. [default: opforge, then onnxruntime, or reference where a node has no body]",
+    help="Engine, repeatable; the last is the reference. [default: opforge, onnxruntime]",
 )
 @click.option(
     "--bin",

@@ -1,0 +1,107 @@
+"""Checks of first and second derivatives, against finite differences of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from opforge.errors import CheckFailure, OpforgeError
+from opforge.schema import DType, Operator, f64
+from opforge.verify._rows import Array, Row, label, reference, widest
+from opforge.verify.cases import Case, arrays, cases_of
+from opforge.verify.gradients import check_gradient, grad_check
+from opforge.verify.hosts import Host
+
+__all__ = ["gradient", "second_derivative"]
+
+# Finite differences in float64 leave 1e-9 or so; a gradient computed in a narrower type has its own rounding.
+_TOLERANCES = {"f64": 1e-6, "f32": 1e-3, "f16": 3e-2, "bf16": 1e-1}
+
+
+def gradient(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
+    """First derivatives of the host against finite differences of the reference, in f64 where it is declared."""
+    types = widest(operator)
+    names = [dtype.name for dtype in types.values() if dtype.is_float]
+    limit = max((_TOLERANCES[name] for name in names), default=_TOLERANCES["f64"])
+    compared = 0
+    for case in cases_of(operator):
+        if not case.finite:
+            continue
+        try:
+            rows = _rows(operator, host, case, types, seed, limit)
+        except OpforgeError as problem:
+            yield Row("gradient", case.name, host.name, label(types), False, str(problem))
+            continue
+        compared += len(rows)
+        yield from rows
+    if not compared and any(dtype.is_float for dtype in types.values()):
+        detail = "no case can be differentiated: give one with finite values and at least one element"
+        yield Row("gradient", "", host.name, label(types), False, detail)
+
+
+def _rows(operator: Operator, host: Host, case: Case, types: dict[str, DType], seed: int, limit: float) -> list[Row]:
+    given = arrays(operator, case, types, seed=seed)
+    # Points move in float64; the host computes in the declared dtype.
+    points = [v if v is None or v.dtype.kind in "biu" else v.astype(np.float64) for v in given]
+
+    def forward(*values: Array | None) -> list[Array]:
+        return reference(operator, values, case.attributes)
+
+    def backward(
+        values: Sequence[Array | None], _outputs: Sequence[Array], grads: Sequence[Array]
+    ) -> list[Array | None]:
+        own = [v if v is None or g is None else v.astype(g.dtype) for v, g in zip(values, given, strict=True)]
+        out = [operator.signature.outputs[k].type for k in range(len(grads))]
+        typed = [g.astype((types.get(t) or DType.parse(t)).numpy) for g, t in zip(grads, out, strict=True)]
+        found = host.gradients(operator, own, typed, case.attributes)
+        for parameter, value, source in zip(operator.signature.inputs, found, own, strict=True):
+            if value is not None and source is not None and value.shape != source.shape:
+                raise CheckFailure(
+                    f"the gradient of {parameter.name!r} has the wrong shape",
+                    where=operator.qualified_name,
+                    expected=source.shape,
+                    got=value.shape,
+                    hint="sum it over the broadcast dimensions",
+                )
+        return [None if v is None else v.astype(np.float64) for v in found]
+
+    names = [parameter.name for parameter in operator.signature.inputs]
+    rows = []
+    for result in check_gradient(forward, backward, names, points, seed=seed):
+        good = result.error <= limit and result.masked < 1.0
+        detail = ""
+        if result.masked == 1.0:
+            detail = "every output lies at a kink or is not finite here: choose other values in cases.py"
+        elif not good:
+            detail = (
+                f"the derivative by {result.input} along a random direction is {result.analytic:.9g}, finite "
+                f"differences of the reference give {result.numeric:.9g}{_guess(result.analytic, result.numeric)}"
+            )
+        rows.append(Row("gradient", f"{case.name}, {result.input}", host.name, label(types), good, detail))
+    return rows
+
+
+def _guess(analytic: float, numeric: float) -> str:
+    """Name the mistake behind simple ratios."""
+    if analytic == 0.0 and abs(numeric) > 1e-6:
+        return "; the gradient is missing or zero"
+    if numeric and abs(analytic / numeric + 1.0) < 1e-6:
+        return "; the sign is wrong"
+    for factor in (2.0, 0.5, 4.0, 0.25):
+        if numeric and abs(analytic / numeric - factor) < 1e-6:
+            return f"; it is {factor:g} times what it should be"
+    return ""
+
+
+def second_derivative(operator: Operator, seed: int) -> Iterator[Row]:
+    """Derivatives of the gradient operators against finite differences of the (checked) first derivatives."""
+    if f64 not in widest(operator).values():
+        return  # second differences drown in the rounding of narrower types
+    try:
+        rows = grad_check(operator, seed=seed, order=2)
+    except CheckFailure as problem:
+        yield Row("second derivative", "", "numpy", "f64", False, str(problem))
+        return
+    second = [row for row in rows if row.order == 2]
+    yield Row("second derivative", f"{len(second)} directions", "numpy", "f64", True)

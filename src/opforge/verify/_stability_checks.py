@@ -1,0 +1,112 @@
+"""Checks that results do not depend on who computes: repetition, chunks, threads, interpreter or compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from opforge.build.interpreter import interpreter_library
+from opforge.build.invoke import split_loops
+from opforge.build.jit import library_for
+from opforge.build.plan import plan_library
+from opforge.errors import OpforgeError
+from opforge.frameworks import numpy_host
+from opforge.schema import DType, Operator, f64
+from opforge.verify._rows import Array, Row, choices, label, same_bits
+from opforge.verify.cases import Case, arrays, cases_of
+
+__all__ = ["determinism", "interpreter"]
+
+_THREADS = 4
+_ROUNDS = 3
+
+
+def _compute(operator: Operator, inputs: Sequence[Any], case: Case, library: Any = None) -> list[Array]:  # noqa: ANN401
+    result = numpy_host.call(operator, inputs, case.attributes, library=library)
+    return [np.asarray(v) for v in (result if isinstance(result, tuple) else [result])]
+
+
+def _points(operator: Operator, types: dict[str, DType], seed: int) -> list[tuple[Case, list[Array | None]]]:
+    return [(case, arrays(operator, case, types, seed=seed)) for case in cases_of(operator)]
+
+
+def determinism(operator: Operator, seed: int) -> Iterator[Row]:
+    """Equal bits when repeated, when the kernel's loops are split otherwise, and from several threads at once."""
+    if not operator.deterministic:
+        return
+    for types in choices(operator):
+        points = _points(operator, types, seed)
+        try:
+            first = [_compute(operator, inputs, case) for case, inputs in points]
+            again = [_compute(operator, inputs, case) for case, inputs in points]
+            with split_loops():
+                split = [_compute(operator, inputs, case) for case, inputs in points]
+            together = _together(operator, points)
+        except OpforgeError as problem:
+            yield Row("determinism", "", "numpy", label(types), False, str(problem))
+            continue
+        rows = (
+            ("repeated", again, "the kernel keeps state between calls, or reads memory that it did not write"),
+            (
+                "split loops",
+                split,
+                "the chunks of parallel_for are not independent, or the order of a sum depends on them",
+            ),
+            (
+                f"{_THREADS} threads at once",
+                together,
+                "calls share memory: kernels must have no mutable globals or statics",
+            ),
+        )
+        for name, results, reason in rows:
+            found = ""
+            for (case, _), a, b in zip(points, first, results, strict=True):
+                found = same_bits(a, b)
+                if found:
+                    found = f"case {case.name}: {found}; {reason} (or declare deterministic=False)"
+                    break
+            yield Row("determinism", name, "numpy", label(types), not found, found)
+
+
+def _together(operator: Operator, points: list[tuple[Case, list[Array | None]]]) -> list[list[Array]]:
+    """Compute all cases in several threads; the results of the last thread that differs from the first, else these."""
+
+    def all_cases(shift: int) -> list[list[Array]]:
+        # Each thread begins elsewhere, so that different sizes run at the same time.
+        order = [(k + shift) % len(points) for k in range(len(points))]
+        results: dict[int, list[Array]] = {}
+        for _ in range(_ROUNDS):
+            for k in order:
+                results[k] = _compute(operator, points[k][1], points[k][0])
+        return [results[k] for k in range(len(points))]
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        runs = list(pool.map(all_cases, range(_THREADS)))
+    for run in runs[1:]:
+        if any(same_bits(a, b) for a, b in zip(runs[0], run, strict=True)):
+            return run
+    return runs[0]
+
+
+def interpreter(operator: Operator, seed: int) -> Iterator[Row]:
+    """A formula's compiled kernel against the bytecode interpreter: equal bits but in f64, which uses libm."""
+    if operator.formula is None:
+        return
+    compiled = library_for([operator])
+    if compiled.interpreted:
+        return
+    interpreted = interpreter_library(plan_library([operator]))
+    for types in choices(operator):
+        if f64 in types.values():
+            continue
+        found = ""
+        for case, inputs in _points(operator, types, seed):
+            a, b = (_compute(operator, inputs, case, library) for library in (compiled, interpreted))
+            found = same_bits(a, b)
+            if found:
+                found = f"case {case.name}: compiled and interpreted {found}; this is a fault of opforge"
+                break
+        yield Row("interpreter", "equal bits", "numpy", label(types), not found, found)
