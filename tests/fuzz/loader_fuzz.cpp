@@ -1,7 +1,8 @@
 // loader_fuzz.cpp: libFuzzer over the loader and over programs that pass it.
 //
-// Checksums would stop nearly every mutation at the door, so they are made right before the file is opened: what is
-// fuzzed are the checks behind them, and every program that is accepted is planned and run on small inputs.
+// Checksums would stop nearly every mutation at the door, so they are made right before the file is opened:
+// what is fuzzed are the checks behind them, and every program that is accepted is planned and run on small
+// inputs.
 #include <cstring>
 #include <vector>
 
@@ -35,7 +36,8 @@ void sign(std::vector<uint8_t>* bytes) {
 
 // Small inputs of the declared shapes; symbols are 2.
 void run(opforge_session* session) {
-  const int32_t n_inputs = opforge_session_input_count(session), n_outputs = opforge_session_output_count(session);
+  const int32_t n_inputs = opforge_session_input_count(session),
+                n_outputs = opforge_session_output_count(session);
   std::vector<opforge_tensor> inputs(static_cast<size_t>(n_inputs)), outputs(static_cast<size_t>(n_outputs));
   std::vector<std::vector<int64_t>> shapes(inputs.size());
   std::vector<std::vector<uint8_t>> data(inputs.size());
@@ -75,7 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.refuse_native = 1;
   options.no_mmap = 1;
   opforge_session* session = nullptr;
-  if (opforge_session_open_memory(bytes.data(), bytes.size(), &options, &session) != OPFORGE_STATUS_OK) return 0;
+  if (opforge_session_open_memory(bytes.data(), bytes.size(), &options, &session) != OPFORGE_STATUS_OK)
+    return 0;
   run(session);
   opforge_session_close(session);
   return 0;

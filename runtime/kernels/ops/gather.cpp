@@ -11,14 +11,14 @@ Status bad_index(RunContext& c, int64_t index, int64_t size) {
                 static_cast<long long>(index), static_cast<long long>(size));
 }
 
-// The first index outside [-size, size), or size where all are inside.
-int64_t first_bad(const Tensor& indices, int64_t size) {
+// Whether all indices are in [-size, size); else *bad is the first that is not.
+bool all_inside(const Tensor& indices, int64_t size, int64_t* bad) {
   const int64_t n = indices.shape.elements();
   for (int64_t k = 0; k < n; ++k) {
-    const int64_t index = index_at(indices, k);
-    if (index < -size || index >= size) return index;
+    *bad = index_at(indices, k);
+    if (*bad < -size || *bad >= size) return false;
   }
-  return size;
+  return true;
 }
 
 Status gather_infer(InferContext& c) {
@@ -43,8 +43,8 @@ Status gather_run(RunContext& c) {
   const AxisSplit split(data.shape, axis_of(c.attributes->get_int("axis", 0), data.shape.rank));
   const int64_t n = indices.shape.elements(), row = split.inner * element_bytes(data.dtype);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
-  const int64_t bad = first_bad(indices, split.size);
-  if (bad != split.size) return bad_index(c, bad, split.size);
+  int64_t bad = 0;
+  if (!all_inside(indices, split.size, &bad)) return bad_index(c, bad, split.size);
   c.parallel(split.outer * n, greater<int64_t>(1, 65536 / row), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       const int64_t index = index_at(indices, k % n);
@@ -71,8 +71,8 @@ Status elements_run(RunContext& c) {
   const Tensor &data = c.inputs[0], &indices = c.inputs[1];
   const int axis = axis_of(c.attributes->get_int("axis", 0), data.shape.rank);
   const int64_t size = data.shape.dims[axis], element = element_bytes(data.dtype);
-  const int64_t bad = first_bad(indices, size);
-  if (bad != size) return bad_index(c, bad, size);
+  int64_t bad = 0;
+  if (!all_inside(indices, size, &bad)) return bad_index(c, bad, size);
   int64_t strides[kMaxRank];
   dense_strides(data.shape, strides);
   c.parallel(indices.shape.elements(), 4096, [&](int64_t begin, int64_t end) {
