@@ -22,28 +22,26 @@ using opforge::Context;
 using opforge::Status;
 using opforge::View;
 
-constexpr int kLanes = 16;
-// Vectors of sums per row: as many as leave registers for the operands.
-constexpr int kWide = opforge::vm::kLanes == 16 ? 8 : 4;
+// The natural vector: 16, 8 or 4 floats, half as many doubles.
+template <class T>
+constexpr int kLanes = opforge::vm::kLanes * 4 / static_cast<int>(sizeof(compute_t<T>));
+constexpr int kSumLanes = 16;  // of a dot product, whatever the vectors
+constexpr int kWide = 8;       // vectors of sums per row: half of the registers
 constexpr int64_t kPanelBytes = 512 * 1024;
 constexpr int64_t kChunkWork = 64 * 1024;  // multiplications per task, about
 
-template <class R>
-struct VectorOf {
-  typedef R type __attribute__((vector_size(kLanes * sizeof(R))));
-};
 template <class T>
-using Vector = typename VectorOf<compute_t<T>>::type;
+using Vector = typename opforge::vm::RawOf<compute_t<T>, kLanes<T>>::Type;
 
 // Halves widen on the way in and round once on the way out.
 template <class T>
 OPFORGE_INLINE Vector<T> load(const T* from) {
   namespace raw = opforge::vm::raw;
   if constexpr (sizeof(T) == 2) {
-    raw::Half<kLanes> bits;
+    raw::Half<kLanes<T>> bits;
     std::memcpy(&bits, from, sizeof bits);
-    if constexpr (std::is_same_v<T, opforge::f16>) return raw::f16_to_float<kLanes>(bits);
-    if constexpr (std::is_same_v<T, opforge::bf16>) return raw::bf16_to_float<kLanes>(bits);
+    if constexpr (std::is_same_v<T, opforge::f16>) return raw::f16_to_float<kLanes<T>>(bits);
+    if constexpr (std::is_same_v<T, opforge::bf16>) return raw::bf16_to_float<kLanes<T>>(bits);
   } else {
     Vector<T> values;
     std::memcpy(&values, from, sizeof values);
@@ -54,9 +52,9 @@ template <class T>
 OPFORGE_INLINE void store(T* to, const Vector<T>& sums) {
   namespace raw = opforge::vm::raw;
   if constexpr (sizeof(T) == 2) {
-    raw::Half<kLanes> bits;
-    if constexpr (std::is_same_v<T, opforge::f16>) bits = raw::float_to_f16<kLanes>(sums);
-    if constexpr (std::is_same_v<T, opforge::bf16>) bits = raw::float_to_bf16<kLanes>(sums);
+    raw::Half<kLanes<T>> bits;
+    if constexpr (std::is_same_v<T, opforge::f16>) bits = raw::float_to_f16<kLanes<T>>(sums);
+    if constexpr (std::is_same_v<T, opforge::bf16>) bits = raw::float_to_bf16<kLanes<T>>(sums);
     std::memcpy(to, &bits, sizeof bits);
   } else {
     std::memcpy(to, &sums, sizeof sums);
@@ -83,39 +81,73 @@ struct Entries {
   int64_t begin, end;
 };
 
-// K vectors of sums of one row.
+// K vectors of sums of one row. Rows of `dense` lie `stride` elements apart.
 template <int K, class T, class R, class I>
-OPFORGE_INLINE void accumulate(const Entries<R, I>& entries, const T* dense, int64_t n, T* out) {
+OPFORGE_INLINE void accumulate(const Entries<R, I>& entries, const T* dense, int64_t stride, T* out) {
   using V = Vector<T>;
   V sums[K] = {};
   for (int64_t p = entries.begin; p < entries.end; ++p) {
-    const T* row = dense + static_cast<int64_t>(entries.rows[p]) * n;
+    const T* row = dense + static_cast<int64_t>(entries.rows[p]) * stride;
     const V value = opforge::vm::raw::set<V>(static_cast<compute_t<T>>(entries.values[p]));
 #pragma GCC unroll 8
-    for (int k = 0; k < K; ++k) sums[k] = opforge::vm::raw::mad(value, load(row + k * kLanes), sums[k]);
+    for (int k = 0; k < K; ++k) sums[k] = opforge::vm::raw::mad(value, load(row + k * kLanes<T>), sums[k]);
   }
 #pragma GCC unroll 8
-  for (int k = 0; k < K; ++k) store(out + k * kLanes, sums[k]);
+  for (int k = 0; k < K; ++k) store(out + k * kLanes<T>, sums[k]);
 }
 
-// Columns [0, width) of one row, width <= n. The last vector overlaps the one before it: equal bits written
+// Columns [0, width) of one row. The last vector overlaps the one before it: equal bits written
 // twice.
 template <class T, class R, class I>
-void multiply_row(const Entries<R, I>& entries, const T* dense, int64_t n, int64_t width, T* out) {
+void multiply_row(const Entries<R, I>& entries, const T* dense, int64_t stride, int64_t width, T* out) {
+  constexpr int L = kLanes<T>;
   int64_t j = 0;
-  for (; j + kWide * kLanes <= width; j += kWide * kLanes) accumulate<kWide>(entries, dense + j, n, out + j);
-  if (kWide > 4 && j + 4 * kLanes <= width) accumulate<4>(entries, dense + j, n, out + j), j += 4 * kLanes;
-  if (j + 2 * kLanes <= width) accumulate<2>(entries, dense + j, n, out + j), j += 2 * kLanes;
-  if (j + kLanes <= width) accumulate<1>(entries, dense + j, n, out + j), j += kLanes;
+  for (; j + kWide * L <= width; j += kWide * L) accumulate<kWide>(entries, dense + j, stride, out + j);
+  if (j + 4 * L <= width) accumulate<4>(entries, dense + j, stride, out + j), j += 4 * L;
+  if (j + 2 * L <= width) accumulate<2>(entries, dense + j, stride, out + j), j += 2 * L;
+  if (j + L <= width) accumulate<1>(entries, dense + j, stride, out + j), j += L;
   if (j == width) return;
-  if (width >= kLanes) return accumulate<1>(entries, dense + width - kLanes, n, out + width - kLanes);
-  compute_t<T> sums[kLanes] = {};
+  if (width >= L) return accumulate<1>(entries, dense + width - L, stride, out + width - L);
+  compute_t<T> sums[L] = {};
   for (int64_t p = entries.begin; p < entries.end; ++p) {
-    const T* row = dense + static_cast<int64_t>(entries.rows[p]) * n;
+    const T* row = dense + static_cast<int64_t>(entries.rows[p]) * stride;
     const compute_t<T> value = entries.values[p];
     for (int64_t c = 0; c < width; ++c) sums[c] = multiply_add<compute_t<T>>(value, row[c], sums[c]);
   }
   for (int64_t c = 0; c < width; ++c) out[c] = sums[c];
+}
+
+// How the columns of the dense matrix are cut.
+template <class T>
+struct Panels {
+  static constexpr int64_t kStep = kWide * kLanes<T>;
+  int64_t width, count, n;
+  Panels(int64_t k, int64_t columns) : n(columns) {
+    const int64_t fitting = kPanelBytes / (static_cast<int64_t>(sizeof(T)) * (k > 0 ? k : 1)) / kStep * kStep;
+    width = fitting < kStep ? kStep : fitting;
+    count = n / width > 0 ? n / width : 1;  // the last one takes the rest
+  }
+  int64_t begin(int64_t panel) const { return panel * width; }
+  int64_t end(int64_t panel) const { return panel == count - 1 ? n : (panel + 1) * width; }
+};
+
+// Rows a multiple of 1 KiB apart fall into few sets of the cache, so a panel does not stay there. Where its
+// rows are read often enough, each panel is copied to contiguous memory first: panel p lies at begin(p) * k.
+template <class T>
+const T* pack(Context& context, const Panels<T>& panels, const T* dense, int64_t k, int64_t entries) {
+  if (panels.count == 1 || entries < 4 * k || panels.n * static_cast<int64_t>(sizeof(T)) % 1024 != 0)
+    return nullptr;
+  T* packed = context.scratch<T>(k * panels.n);
+  context.parallel_for(k, kChunkWork / panels.n + 1, [&](int64_t first, int64_t last) {
+    for (int64_t panel = 0; panel < panels.count; ++panel) {
+      const int64_t begin = panels.begin(panel), width = panels.end(panel) - begin;
+      for (int64_t r = first; r < last; ++r) {
+        std::memcpy(packed + begin * k + r * width, dense + r * panels.n + begin,
+                    static_cast<size_t>(width) * sizeof(T));
+      }
+    }
+  });
+  return packed;
 }
 
 // out[m, n] = entries of row r times dense[k, n]; `starts` has m + 1 positions.
@@ -123,24 +155,23 @@ template <class T, class R, class I, class P>
 void multiply(Context& context, const R* values, const I* rows, const P* starts, int64_t m, int64_t k,
               const T* dense, int64_t n, T* out) {
   if (m == 0 || n == 0) return;
-  constexpr int64_t kStep = kWide * kLanes;
-  const int64_t fitting = kPanelBytes / (static_cast<int64_t>(sizeof(T)) * (k > 0 ? k : 1)) / kStep * kStep;
-  const int64_t panel = fitting < kStep ? kStep : fitting;
-  const int64_t panels = n / panel > 0 ? n / panel : 1;  // the last one takes the rest
-  const int64_t entries_per_row = (static_cast<int64_t>(starts[m]) + m) / m;
-  const int64_t wanted = kChunkWork / (entries_per_row * (panel < n ? panel : n)) + 1;
+  const Panels<T> panels(k, n);
+  const int64_t total = starts[m];
+  const T* packed = pack(context, panels, dense, k, total);
+  const int64_t wanted = kChunkWork / ((total / m + 1) * panels.end(0)) + 1;
   const int64_t chunk = wanted < m ? wanted : m;
   const int64_t chunks = (m + chunk - 1) / chunk;
-  context.parallel_for(panels * chunks, 1, [&](int64_t begin, int64_t end) {
+  context.parallel_for(panels.count * chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t column = task / chunks * panel;
-      const int64_t width = task / chunks == panels - 1 ? n - column : panel;
+      const int64_t panel = task / chunks, column = panels.begin(panel), width = panels.end(panel) - column;
+      const T* from = packed ? packed + column * k : dense + column;
+      const int64_t stride = packed ? width : n;
       const int64_t first = task % chunks * chunk;
       const int64_t last = first + chunk < m ? first + chunk : m;
       for (int64_t r = first; r < last; ++r) {
         const Entries<R, I> entries{values, rows, static_cast<int64_t>(starts[r]),
                                     static_cast<int64_t>(starts[r + 1])};
-        multiply_row(entries, dense + column, n, width, out + r * n + column);
+        multiply_row(entries, from, stride, width, out + r * n + column);
       }
     }
   });
@@ -178,34 +209,39 @@ Status check(Context& context, View<const I, 1> indices, View<const I, 1> indptr
 }
 
 // The balanced tree of the 16 lanes: (l, l+8), (l, l+4), (l, l+2), (l, l+1).
-template <class V>
-OPFORGE_INLINE auto lane_sum(const V& lanes) {
-  opforge::vm::raw::Lane<V> sums[kLanes];
-  for (int l = 0; l < kLanes; ++l) sums[l] = lanes[l];
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
+template <class R>
+OPFORGE_INLINE R lane_sum(R (&lanes)[kSumLanes]) {
+  for (int half = kSumLanes / 2; half > 0; half /= 2) {
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
   }
-  return sums[0];
+  return lanes[0];
 }
 
 // Dot products of one left row with `K` right rows at once, so that their sums overlap in the pipeline.
 template <int K, class T, class I>
 OPFORGE_INLINE void dots(const T* left, const T* right, int64_t n, const I* columns, T* out) {
   using V = Vector<T>;
-  V sums[K] = {};
+  constexpr int L = kLanes<T>;
+  constexpr int P = kSumLanes / L;
+  V sums[K][P] = {};
   const T* rows[K];
   for (int q = 0; q < K; ++q) rows[q] = right + static_cast<int64_t>(columns[q]) * n;
   int64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) {
-    const V a = load(left + j);
+  for (; j + kSumLanes <= n; j += kSumLanes) {
+    for (int part = 0; part < P; ++part) {
+      const V a = load(left + j + part * L);
 #pragma GCC unroll 4
-    for (int q = 0; q < K; ++q) sums[q] = opforge::vm::raw::mad(a, load(rows[q] + j), sums[q]);
+      for (int q = 0; q < K; ++q) {
+        sums[q][part] = opforge::vm::raw::mad(a, load(rows[q] + j + part * L), sums[q][part]);
+      }
+    }
   }
   for (int q = 0; q < K; ++q) {
-    for (int64_t e = j; e < n; ++e) {
-      sums[q][e - j] = multiply_add<compute_t<T>>(left[e], rows[q][e], sums[q][e - j]);
-    }
-    out[q] = lane_sum(sums[q]);
+    compute_t<T> lanes[kSumLanes];
+    std::memcpy(lanes, sums[q], sizeof lanes);
+    for (int64_t e = j; e < n; ++e)
+      lanes[e - j] = multiply_add<compute_t<T>>(left[e], rows[q][e], lanes[e - j]);
+    out[q] = lane_sum(lanes);
   }
 }
 
