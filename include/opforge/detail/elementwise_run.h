@@ -77,7 +77,9 @@ inline void zero_outputs(const Call& call) {
   for (int k = 0; k < call.formula->n_outputs; ++k) {
     const Operand& o = call.output(k);
     if (!o.data) continue;
-    make_space(all, call, ~0u, 0, [&](int d) { return !(call.summed[d] >> k & 1); });
+    uint32_t kept = 0;
+    for (int d = 0; d < call.rank; ++d) kept |= uint32_t(!(call.summed[d] >> k & 1)) << d;
+    make_space(all, call, ~0u, 0, kept);
     char zero[kSplat * 8] = {};
     for (int64_t i = 0; i < all.total; ++i) {
       store_elements(o.kind, o.data + offset_of(all, o, place_of(all, i)), 0, zero, 1);
@@ -113,7 +115,7 @@ inline Status run(Call& call, const Workers& workers, void* scratch) {
     collapse(call);
     Pass pass;
     pass.call = &call;
-    make_space(pass.space, call, wanted, 0, [](int) { return true; });
+    make_space(pass.space, call, wanted, 0, ~0u);
     return parallel(workers, call.total, kGrain, run_range, &pass);
   }
   uint32_t rest = wanted & ~summed;

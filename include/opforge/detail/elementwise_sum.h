@@ -14,7 +14,7 @@ namespace elementwise {
 struct Reduction {
   const Call* call;
   uint32_t group, summed;  // outputs that this pass computes; those of them that it sums
-  uint16_t pattern;        // bit d: dimension d is reduced
+  uint32_t pattern;        // bit d: dimension d is reduced
   Space kept, reduced;
   int64_t blocks;
   bool across;    // tiles run along the kept dimensions instead of the reduced ones
@@ -179,14 +179,14 @@ struct Summing {
 
 // Fills in the pass for one pattern of reduced dimensions. Outputs that are not summed at all come with the
 // first.
-inline void make_reduction(Reduction& r, const Call& call, uint16_t pattern, uint32_t group,
+inline void make_reduction(Reduction& r, const Call& call, uint32_t pattern, uint32_t group,
                            uint32_t summed) {
   r.call = &call;
   r.group = group;
   r.summed = summed;
   r.pattern = pattern;
-  make_space(r.kept, call, group, summed, [&](int d) { return !(pattern >> d & 1); });
-  make_space(r.reduced, call, group, summed, [&](int d) { return pattern >> d & 1; });
+  make_space(r.kept, call, group, summed, ~pattern);
+  make_space(r.reduced, call, group, summed, pattern);
   r.blocks = ceil_div(r.reduced.total, kSumBlock);
   const int last = call.rank - 1;
   const bool inner_reduced = pattern >> last & 1;

@@ -105,14 +105,14 @@ inline bool dense_in(const Space& s, const Operand& o) {
   }
   return true;
 }
-// keep(d): does the space contain dimension d of the call? group: outputs that are computed; summed: of
+// dims: bit d = the space contains dimension d of the call. group: outputs that are computed; summed: of
 // these, the ones that are summed.
-template <class Keep>
-inline void make_space(Space& s, const Call& call, uint32_t group, uint32_t summed, Keep keep) {
+OPFORGE_NOINLINE inline void make_space(Space& s, const Call& call, uint32_t group, uint32_t summed,
+                                        uint32_t dims) {
   s.rank = 0;
   s.total = 1;
   for (int d = 0; d < call.rank; ++d) {
-    if (!keep(d)) continue;
+    if (!(dims >> d & 1)) continue;
     s.size[s.rank] = call.size[d];
     s.dim[s.rank++] = d;
     s.total *= call.size[d];
