@@ -181,8 +181,7 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
       opforge_tensor& view = views[flat];
       view.dtype = dtype_of(tensor.scalar_type());
       if (C10_UNLIKELY(view.dtype.bits == 0)) {
-        throw failure(OPFORGE_STATUS_TYPE, argument(plan, i), "this dtype is not supported", "a dtype of the ABI",
-                      c10::toString(tensor.scalar_type()));
+        throw foreign_dtype(plan, i, c10::str("torch.", c10::toString(tensor.scalar_type())));
       }
       fill_view(tensor, &view);
     }

@@ -69,6 +69,10 @@ struct MetaKernel final : c10::OperatorKernel {
         dtypes.push_back(opforge_dtype{});
       }
       for (int32_t k = 0; k < counts[i]; ++k, ++flat) {
+        if (tensors[flat].device() != tensors[0].device()) {
+          throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, argument(plan, i), "inputs are on different devices",
+                        c10::str(tensors[0].device()), c10::str(tensors[flat].device()), "move them to one device");
+        }
         const c10::SymIntArrayRef sizes = tensors[flat].sym_sizes();
         shapes.push_back({sizes.data(), static_cast<int32_t>(sizes.size())});
         dtypes.push_back(dtype_of(tensors[flat].scalar_type()));

@@ -44,6 +44,20 @@ inline std::string argument(const Plan& plan, size_t input) {
   return plan.where + ", argument " + plan.signature.inputs[input].name;
 }
 
+// A dtype that the ABI has no name for, in the words of the signature.
+inline Failure foreign_dtype(const Plan& plan, size_t input, const std::string& got) {
+  const detail::Parameter& parameter = plan.signature.inputs[input];
+  std::string expected = parameter.type;
+  if (parameter.variable >= 0) {
+    std::vector<std::string> names;
+    for (const opforge_dtype& one : plan.signature.types[static_cast<size_t>(parameter.variable)].dtypes) {
+      names.push_back(detail::dtype_name(one));
+    }
+    expected += ": " + detail::join(names);
+  }
+  return failure(OPFORGE_STATUS_TYPE, argument(plan, input), "wrong dtype", expected, got);
+}
+
 inline Failure failure_of(const detail::Problem& problem) {
   return Failure(problem.status(), problem.message());
 }

@@ -24,6 +24,7 @@ struct Call {
   Attributes attributes;
   std::vector<String> strings;  // behind string attributes
   Small<opforge_tensor, 8> views;
+  int32_t number = 0;  // PyTorch's number of the dtype that was read last
 
   explicit Call(const Plan& operator_plan) : plan(operator_plan) {
     tensors.reserve(plan.signature.inputs.size() + plan.signature.outputs.size() + 4);
@@ -117,7 +118,7 @@ struct Call {
     const Shims& torch = shims();
     const Handle handle = tensors[flat].get();
     opforge_tensor& view = views[flat];
-    int32_t number = 0, device = 0, layout = 0;
+    int32_t device = 0, layout = 0;
     int64_t rank = 0;
     torch.check(torch.aoti_torch_get_layout(handle, &layout), "get_layout");
     torch.check(torch.aoti_torch_get_device_type(handle, &device), "get_device_type");
@@ -137,10 +138,6 @@ struct Call {
     torch.check(torch.aoti_torch_get_sizes(handle, &view.shape), "get_sizes");
     torch.check(torch.aoti_torch_get_strides(handle, &view.strides), "get_strides");
     torch.check(torch.aoti_torch_get_data_ptr(handle, &view.data), "get_data_ptr");
-    if (view.dtype.bits == 0) {
-      throw failure(OPFORGE_STATUS_TYPE, name, "this dtype is not supported", "a dtype of the ABI",
-                    "PyTorch dtype " + std::to_string(number));
-    }
   }
 
   // Makes tensor `flat` what the kernel takes; a dense one has NULL strides.
@@ -242,7 +239,12 @@ void call_kernel(const Plan& plan, StableValue* stack, uint64_t inputs, uint64_t
   call.views.resize(n);
   size_t flat = 0;
   for (size_t i = 0; i < signature.inputs.size(); ++i) {
-    for (int32_t k = 0; k < call.counts[i]; ++k, ++flat) call.read(flat, argument(plan, i));
+    for (int32_t k = 0; k < call.counts[i]; ++k, ++flat) {
+      call.read(flat, argument(plan, i));
+      if (!detail::is_known(call.views[flat].dtype)) {
+        throw foreign_dtype(plan, i, "a dtype that the ABI does not have (PyTorch's number " + std::to_string(call.number) + ")");
+      }
+    }
   }
   Bound bound;
   bind(plan, call.views.data(), call.counts.data(), call.attributes, &bound);

@@ -103,7 +103,7 @@ def _not_differentiable(where: str) -> UnsupportedError:
 
 
 def _class(entry: Entry, forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
-    name = f"{entry.where.rpartition(':')[2]}Backward"
+    name = entry.where.rpartition(":")[2]  # PyTorch calls its node <name>Backward
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__module__": __name__}
     return type(name, (torch.autograd.Function,), body)
 

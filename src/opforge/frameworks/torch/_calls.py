@@ -90,7 +90,9 @@ def _function(operator: Operator, entry: Entry) -> Callable[..., Any]:
 
         def with_attributes(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
             try:
-                if attributes and not compiling():
+                if compiling():
+                    tensors = tuple(_convert(operator, tensors))
+                elif attributes:
                     attributes = operator.coerce(attributes)
                 return overload(*tensors, **attributes)
             except (RuntimeError, ValueError, TypeError) as error:
@@ -99,6 +101,8 @@ def _function(operator: Operator, entry: Entry) -> Callable[..., Any]:
         return with_attributes
 
     def plain(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
+        if compiling():
+            tensors = tuple(_convert(operator, tensors))
         try:
             return overload(*tensors, **attributes)
         except (RuntimeError, ValueError, TypeError) as error:
@@ -129,6 +133,8 @@ def _second_try(
 
 def _convert(operator: Operator, tensors: Sequence[Any]) -> list[Any]:
     """Turn numbers and arrays into tensors; a Python number takes the dtype that its type variable has elsewhere."""
+    if all(isinstance(value, torch.Tensor) for value in tensors):
+        return list(tensors)
     dtypes: dict[str, torch.dtype] = {}
     for parameter, value in zip(operator.signature.inputs, tensors, strict=True):
         for item in value if isinstance(value, tuple) else (value,):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+from opforge.errors import ArgumentError
 from opforge.frameworks.torch._dtypes import from_torch, to_torch
 from opforge.schema import ABSENT, Guards
 
@@ -44,7 +45,15 @@ def infer(entry: Entry, arguments: tuple[Any, ...], attributes: dict[str, Any]) 
         for tensor in value if parameter.variadic else (value,):
             shapes.append(ABSENT if tensor is None else tensor.shape)
             dtypes.append(None if tensor is None else from_torch(tensor.dtype))
-            device = device or (None if tensor is None else tensor.device)
+            if tensor is not None and tensor.device != (device or tensor.device):
+                raise ArgumentError(
+                    "inputs are on different devices",
+                    where=f"{entry.where}, argument {parameter.name}",
+                    expected=device,
+                    got=tensor.device,
+                    hint="move them to one device",
+                )
+            device = device if tensor is None else tensor.device
     # None stands for a default that PyTorch's schema language cannot write.
     given = {name: value for name, value in attributes.items() if value is not None}
     binding = entry.signature.bind(shapes, dtypes, given, where=entry.where, types=entry.types, guards=GUARDS)
