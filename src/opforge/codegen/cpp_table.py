@@ -79,7 +79,7 @@ def table_unit(operators: Sequence[Operator], library_id: str, version: str) -> 
 def _operator(index: int, operator: Operator) -> list[str]:
     lines = []
     names = []
-    flags = "OPFORGE_KERNEL_STRIDED" if operator.is_formula else "0"
+    flags = "OPFORGE_KERNEL_STRIDED" if operator.strided else "0"
     for k, dtypes in enumerate(dtype_choices(operator)):
         name = f"kernel_{index}_{k}"
         listed = ", ".join(f"{{{d.code}, {d.bits}, 1}}" for d in dtypes)

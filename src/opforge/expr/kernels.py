@@ -29,6 +29,7 @@ def kernel(
     host_name: str | None = None,
     deterministic: bool = True,
     pure: bool = True,
+    strided: bool = False,
     doc: str | None = None,
     onnx_body: str | None = None,
 ) -> Operator:
@@ -49,6 +50,7 @@ def kernel(
         host_name: name in hosts instead of the one in snake case.
         deterministic: whether equal inputs give equal bits.
         pure: whether it has no effects, so that it may be folded and shared.
+        strided: the kernels read tensors by their strides; otherwise hosts pass dense ones.
         doc: text for people.
         onnx_body: nodes in ONNX's text form that compute the outputs from the inputs by their names; exported models
             carry them, so that runtimes without the kernel can run the operator.
@@ -95,6 +97,7 @@ def kernel(
             doc=doc or "",
             onnx_body=onnx_body,
             sources=paths,
+            strided=strided,
             reference_function=reference,
             module=frame.f_globals.get("__name__", ""),
             declared_at=f"{file}:{frame.f_lineno}",

@@ -60,6 +60,7 @@ class Operator:
         package: operator package that declares it; the id of its kernel library.
         formula: the formula, or None for a kernel operator.
         sources: kernel source files.
+        strided: whether its kernels take any strides.
         reference_function: takes float64 (or integer, bool) arrays and attributes, gives arrays.
         module: Python module that declared it.
         declared_at: ``file:line`` of the declaration.
@@ -86,6 +87,7 @@ class Operator:
         package: str = "",
         formula: FormulaLike | None = None,
         sources: Sequence[Path] = (),
+        strided: bool = False,
         reference_function: Callable[..., Any] | None = None,
         derived: Sequence[Operator] | Callable[[], Sequence[Operator]] = (),
         onnx_body: str | None = None,
@@ -112,6 +114,7 @@ class Operator:
             package: operator package.
             formula: the formula of a formula operator.
             sources: kernel source files of a kernel operator.
+            strided: whether these kernels take any strides; otherwise hosts pass dense tensors.
             reference_function: float64 reference.
             derived: gradient operators that belong to this one, or a function that gives them.
             onnx_body: nodes of an ONNX function in ONNX's text form, for runtimes without the kernel; a formula's
@@ -148,6 +151,7 @@ class Operator:
         self.package = package
         self.formula = formula
         self.sources = tuple(Path(source) for source in sources)
+        self.strided = strided or formula is not None
         self.reference_function = reference_function
         if not module or not declared_at:
             found = caller_location()

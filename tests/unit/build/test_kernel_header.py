@@ -10,13 +10,13 @@ from opforge.errors import OpforgeError
 pytestmark = pytest.mark.compiler
 
 
-def declare(folder, name, signature, types, cc, reference="None"):
+def declare(folder, name, signature, types, cc, options=""):
     """Declare a kernel operator in a folder of its own."""
     folder.mkdir()
     (folder / "cpu.cc").write_text('#include "opforge/kernel.h"\nusing namespace opforge;\n' + cc)
     (folder / "op.py").write_text(
         f"import opforge as of\n{name.lower()} = of.kernel('test.header::{name}', {signature!r}, types={types!r}, "
-        f"sources=['cpu.cc'], reference={reference})\n"
+        f"sources=['cpu.cc'], reference=None{options})\n"
     )
     return of.load(folder)[0]
 
@@ -169,3 +169,27 @@ Status rounds(Context&, View<const float, 1> x, View<const T, 1>, View<T, 1> y, 
         assert np.isnan(y.astype(np.float32))[nan].all()
         np.testing.assert_array_equal(y.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
         np.testing.assert_array_equal(back[~nan], expected.astype(np.float32)[~nan])
+
+
+def test_strided_kernels_get_the_strides_of_the_caller(tmp_path):
+    cc = """
+template <class T>
+Status stepped(Context&, View<const T, 2> x, View<T, 2> y, View<int64_t, 1> strides) {
+  for (int64_t i = 0; i < x.shape(0); ++i) {
+    for (int64_t j = 0; j < x.shape(1); ++j) y(i, j) = 2 * x(i, j);
+  }
+  strides(0) = x.is_dense() ? 0 : x.stride(0);
+  strides(1) = x.stride(-1);
+  return kOk;
+}
+"""
+    signature, types = "(x: T[m, n]) -> (y: T[m, n], strides: i64[2])", {"T": ["f32"]}
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    strided = declare(tmp_path / "strided", "Stepped", signature, types, cc, ", strided=True, host_name='stepped'")
+    y, strides = strided(x.T)
+    np.testing.assert_array_equal(y, 2 * x.T)
+    assert strides.tolist() == [1, 4]
+    dense = declare(tmp_path / "dense", "Copied", signature, types, cc.replace("stepped", "copied"))
+    y, strides = dense(x.T)
+    np.testing.assert_array_equal(y, 2 * x.T)
+    assert strides.tolist() == [0, 1]
