@@ -89,7 +89,7 @@ def compile_program(
     if tune:
         report.warnings.append("tune=True has no effect: the target cpu chooses its tiles when it is loaded")
     report.warnings += resolve.resolve(model, operators)
-    report.passes = pipeline.prepare(model, check=check)
+    report.passes, report.conversions = pipeline.prepare(model, check=check)
     graph = lower(model)
     if require_kernels:
         support.require_kernels(graph)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,10 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from opforge.bin import compiler
+from opforge.bin import format as bin_format
 from opforge.bin.lowering.report import CompileReport
 from opforge.bin.program import Program
+from opforge.bin.session import Session
 from tests.unit.compiler.program_reference import Runner
 
 Nodes = list[onnx.NodeProto]
@@ -70,12 +74,21 @@ def ops(program: Program) -> list[str]:
 def same(
     proto: onnx.ModelProto, feeds: dict[str, np.ndarray], *, rtol: float = 1e-5, atol: float = 1e-6
 ) -> tuple[Program, CompileReport]:
-    """Compile, run by the reference of programs, compare with onnx's reference of the model."""
+    """Compile, run by the reference of programs and by the runtime, compare with onnx's reference of the model."""
     program, report = compiled(proto)
-    got = Runner(program).run(feeds)
     names = [o.name for o in proto.graph.output]
-    for name, want in zip(names, ReferenceEvaluator(proto).run(None, feeds), strict=True):
-        assert got[name].dtype == want.dtype
-        assert got[name].shape == want.shape
-        np.testing.assert_allclose(got[name].astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol)
+    expected = dict(zip(names, ReferenceEvaluator(proto).run(None, feeds), strict=True))
+    for got in (Runner(program).run(feeds), native(program, feeds)):
+        for name, want in expected.items():
+            assert got[name].dtype == want.dtype
+            assert got[name].shape == want.shape
+            np.testing.assert_allclose(got[name].astype(np.float64), want.astype(np.float64), rtol=rtol, atol=atol)
     return program, report
+
+
+def native(program: Program, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run by the runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.bin"
+        bin_format.write(program, path)
+        return dict(Session(path, threads=1).run({k: np.array(v) for k, v in feeds.items()}))

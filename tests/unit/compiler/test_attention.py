@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.unit.compiler.graphs import chain, compiled, model, node, ops, same
+from tests.unit.compiler.graphs import chain, model, node, ops, same
 
 RNG = np.random.default_rng(8)
 B, S, H, D = 2, 7, 4, 8
@@ -98,19 +98,22 @@ def test_standard_node(causal, mask):
 
 
 @pytest.mark.parametrize("case", ["cache", "cap", "triangle"])
-def test_forms_that_the_node_does_not_have_stay_standard(case):
+def test_forms_that_the_node_does_not_have_run_by_their_body(case):
     inputs = {key: ["B", S, H * D] for key in "qkv"}
+    feeds = {key: _random(B, S, H * D) for key in "qkv"}
     attributes = {"q_num_heads": H, "kv_num_heads": H}
-    names = "q k v"
+    names, outputs = "q k v", "y"
     if case == "cache":
-        names, inputs = "q k v - pk pv", {**inputs, "pk": ["B", H, 3, D], "pv": ["B", H, 3, D]}
+        names, outputs = "q k v - pk pv", "y k1 v1"
+        inputs |= {"pk": ["B", H, 3, D], "pv": ["B", H, 3, D]}
+        feeds |= {"pk": _random(B, H, 3, D), "pv": _random(B, H, 3, D)}
     if case == "cap":
         attributes["softcap"] = 5.0
     if case == "triangle":
-        attributes["is_causal"], inputs["q"] = 1, ["B", 3, H * D]
-    outputs = "y k1 v1" if case == "cache" else "y"
-    program, _ = compiled(model([node("Attention", names, outputs, **attributes)], inputs, opset=24))
-    assert [(n.domain, n.op) for n in program.graphs[0].nodes] == [("", "Attention")]
+        attributes["is_causal"], inputs["q"], feeds["q"] = 1, ["B", 3, H * D], _random(B, 3, H * D)
+    proto = model([node("Attention", names, outputs, **attributes)], inputs, outputs=outputs, opset=24)
+    _, report = same(proto, feeds, rtol=1e-4, atol=1e-5)
+    assert report.passes["expand_functions"] == 1
 
 
 def test_products_that_others_read_are_not_joined():

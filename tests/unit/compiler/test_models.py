@@ -1,4 +1,4 @@
-"""Real models: the compiled program, run by the reference of programs, against ONNX Runtime."""
+"""Real models: the compiled program, run by the runtime and by the reference of programs, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.unit.compiler import models
-from tests.unit.compiler.graphs import compiled, ops
+from tests.unit.compiler.graphs import compiled, native, ops
 from tests.unit.compiler.program_reference import Runner
 
 pytestmark = pytest.mark.models
@@ -44,10 +44,11 @@ def _expected(model: Any, feeds):
 
 
 def _compare(model, program, feeds, tolerance):
-    got = Runner(program).run(feeds)
-    for name, want in _expected(model, feeds).items():
-        assert got[name].shape == want.shape
-        assert np.abs(got[name] - want).max() <= tolerance, name
+    expected = _expected(model, feeds)
+    for got in (Runner(program).run(feeds), native(program, feeds)):
+        for name, want in expected.items():
+            assert got[name].shape == want.shape
+            assert np.abs(got[name] - want).max() <= tolerance, name
 
 
 def test_detection():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx_ir as ir
 
+from opforge.bin.lowering import expand, widen
 from opforge.passes import (
     _contract,
     cancel_transposes,
@@ -30,13 +33,12 @@ from opforge.passes import (
 
 __all__ = ["PASSES", "prepare"]
 
+IMPORT = (lift_constants, infer_shapes, upgrade_opset, infer_shapes)
+"""Brings a model into the one form that everything behind knows."""
+
 PASSES = tuple(
     _contract.as_pass(module)
     for module in (
-        lift_constants,
-        infer_shapes,
-        upgrade_opset,
-        infer_shapes,
         remove_identities,
         decompose_gemm,
         infer_shapes,
@@ -68,11 +70,29 @@ PASSES = tuple(
 """Shapes are inferred anew after every group of passes that makes nodes without them."""
 
 
-def prepare(model: ir.Model, *, check: bool = False) -> dict[str, int]:
-    """Run all passes on a model without functions; return what each changed."""
+TIDY = (infer_shapes, fold_constants, share_subexpressions, remove_dead, infer_shapes)
+"""After conversions of half types."""
+
+
+def prepare(model: ir.Model, *, check: bool = False) -> tuple[dict[str, int], list[str]]:
+    """Run all passes on a model without functions; return what each changed, and the conversions of half types."""
     changes: dict[str, int] = {}
-    for graph_pass in PASSES:
-        count = _contract.run(model, graph_pass, check=check)
-        if graph_pass.NAME != infer_shapes.NAME:
-            changes[graph_pass.NAME] = changes.get(graph_pass.NAME, 0) + count
-    return {name: count for name, count in changes.items() if count}
+
+    def run(passes: Iterable[_contract.GraphPass]) -> None:
+        for graph_pass in passes:
+            count = _contract.run(model, graph_pass, check=check)
+            if graph_pass.NAME != infer_shapes.NAME:
+                changes[graph_pass.NAME] = changes.get(graph_pass.NAME, 0) + count
+
+    run(map(_contract.as_pass, IMPORT))
+    for _ in range(expand.MAX_ROUNDS):
+        expanded = expand.expand_functions(model)
+        if not expanded:
+            break
+        changes["expand_functions"] = changes.get("expand_functions", 0) + expanded
+        run([_contract.as_pass(infer_shapes)])
+    run(PASSES)
+    conversions = widen.widen_halves(model)
+    if conversions:
+        run(map(_contract.as_pass, TIDY))
+    return {name: count for name, count in changes.items() if count}, conversions

@@ -30,7 +30,7 @@ def require_kernels(graph: Graph) -> None:
     """Raise UnsupportedError that lists every node without a kernel and every value of a type that none takes."""
     strange = [v for v in graph.values() if v.dtype not in DTYPES]
     if strange:
-        names = [f"{v.name}: {onnx.TensorProto.DataType.Name(v.dtype)}" for v in strange]  # type: ignore[arg-type]
+        names = [f"{v.name}: {onnx.TensorProto.DataType.Name(v.dtype)}" for v in strange]
         raise UnsupportedError(
             "the runtime has no tensors of these types",
             expected="numbers and bool, not complex",
@@ -40,7 +40,9 @@ def require_kernels(graph: Graph) -> None:
     for node in graph.nodes:
         if node.domain in ("", "opforge") and not _served(node):
             name = f"{node.op}:{node.since}" if (node.domain, node.op) in KERNELS else node.op
-            missing.setdefault(name, []).append(", ".join(node.origin) or node.output.name)
+            missing.setdefault(name, []).append(
+                ", ".join(node.origin) or next((o.name for o in node.outputs if o is not None), "?")
+            )
     if not missing:
         return
     lines = [

@@ -1,0 +1,118 @@
+"""Operators that ONNX defines by a function run through that body where the runtime has no kernel for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from opforge.bin.lowering._generated.kernels import KERNELS
+from opforge.bin.lowering.attention import KNOWN
+from opforge.bin.lowering.select import is_elementwise
+from opforge.passes import _edit, _opset_rules, lift_constants
+from opforge.passes.infer_shapes import dims_of
+
+__all__ = ["expand_functions"]
+
+DOMAIN = "opforge.body"
+MAX_ROUNDS = 4
+"""Bodies may call operators with bodies."""
+
+
+def expand_functions(model: ir.Model) -> int:
+    """Inline bodies until no node is left that has one and no kernel; return how many were inlined.
+
+    Shapes and types must be known, since some bodies depend on them; the new nodes have none yet.
+    """
+    opset = model.opset_imports.get("", 1)
+    made = 0
+    for node in list(model.graph):
+        if node.domain in ("", "ai.onnx") and _needs_body(node, opset) and _replace(model, node, opset, made):
+            made += 1
+    if made:
+        model.opset_imports[DOMAIN] = 1
+        InlinePass()(model)
+        model.functions.clear()
+        model.opset_imports.pop(DOMAIN, None)
+        model.opset_imports[""] = opset
+        lift_constants.call(model)
+    return made
+
+
+def _replace(model: ir.Model, node: ir.Node, opset: int, number: int) -> bool:
+    """Put a call of the body in the node's place; tell whether there was one."""
+    schema: Any = onnx.defs.get_schema(node.op_type, opset, "")
+    outputs = [k for k, o in enumerate(node.outputs) if o.uses() or o.is_graph_output()]
+    function = _body(schema, node, opset, outputs)
+    if function is None:
+        return False
+    function.name, function.domain = f"{node.op_type}_{number}", DOMAIN
+    del function.opset_import[:]
+    function.opset_import.append(onnx.helper.make_opsetid("", opset))
+    body = ir.serde.deserialize_function(function)
+    model.functions[body.identifier()] = body
+    attributes = dict(node.attributes)
+    for name, declared in schema.attributes.items():
+        if name not in attributes and declared.default_value.name:
+            attributes[name] = ir.serde.deserialize_attribute(declared.default_value)
+    call = ir.Node(DOMAIN, function.name, node.inputs, attributes.values(), num_outputs=len(outputs), name=node.name)
+    _edit.insert_before(node, call)
+    for k, new in zip(outputs, call.outputs, strict=True):
+        old = node.outputs[k]
+        _edit.set_meta(new, old)
+        new.name = f"{old.name}__body"
+        _edit.replace_value(old, new)
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+    return True
+
+
+def _needs_body(node: ir.Node, opset: int) -> bool:
+    if is_elementwise(node):
+        return False
+    if node.op_type == "Attention":
+        return not _plain_attention(node)
+    since = onnx.defs.get_schema(node.op_type, opset, "").since_version
+    rows = (*KERNELS.get(("", node.op_type), ()), *KERNELS.get(("opforge", node.op_type), ()))
+    return not any(first <= since <= last for first, last in rows)
+
+
+def _plain_attention(node: ir.Node) -> bool:
+    """Tell whether the runtime's attention serves the node (see ``lowering.attention``)."""
+    extra = any(v is not None for v in node.inputs[4:])
+    extra = extra or any(o.uses() or o.is_graph_output() for o in node.outputs[1:])
+    strange = not set(node.attributes) <= KNOWN or _edit.attribute(node, "softcap", 0.0)
+    q, k = dims_of(node.inputs[0]), dims_of(node.inputs[1])
+    mask = dims_of(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else None
+    strange = strange or (node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.DOUBLE)
+    triangle = _edit.attribute(node, "is_causal", 0) and (q is None or k is None or q[-2] != k[-2])
+    short = mask is not None and (k is None or mask[-1] != k[-2])
+    return not (extra or strange or triangle or short)
+
+
+def _body(schema: Any, node: ir.Node, opset: int, outputs: list[int]) -> onnx.FunctionProto | None:  # noqa: ANN401
+    """Return the body that ONNX gives for this node and these outputs, if our opset can hold it."""
+    function = onnx.FunctionProto()
+    if schema.has_function:
+        function.CopyFrom(schema.function_body)
+    elif schema.has_context_dependent_function:
+        types = []
+        for value in node.inputs:
+            proto = onnx.TypeProto()
+            if value is not None and value.dtype is not None:
+                dims = dims_of(value)
+                shape = None if dims is None else [d.constant if d.constant is not None else str(d) for d in dims]
+                proto = onnx.helper.make_tensor_type_proto(int(value.dtype), shape)
+            types.append(proto.SerializeToString())
+        function.ParseFromString(schema.get_context_dependent_function(ir.to_proto(node).SerializeToString(), types))
+    defined = {o for n in function.node for o in n.output}
+    kept = [function.output[k] for k in outputs if k < len(function.output)]
+    if not function.node or len(kept) != len(outputs) or any(o not in defined for o in kept):
+        return None
+    del function.output[:]
+    function.output.extend(kept)
+    written = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), opset)
+    changed = {name for (name, version) in _opset_rules.RULES if version > written}
+    return None if any(n.op_type in changed for n in function.node) else function
