@@ -188,8 +188,9 @@ def _serial(context: int, n: int, grain: int, body: int, user: int) -> int:
 
 def _empty(shape: Sequence[int], dtype: DType) -> Array:
     array = np.empty(shape, dtype.numpy)
-    if _loop.get() is _split:
-        array.reshape(-1).view(np.uint8)[...] = 0xFF
+    fill = _fill.get()
+    if fill is not None:
+        array.reshape(-1).view(np.uint8)[...] = fill
     return array
 
 
@@ -202,16 +203,18 @@ def _split(context: int, n: int, grain: int, body: int, user: int) -> int:
 
 
 _loop: ContextVar[Any] = ContextVar("_loop", default=_serial)
+_fill: ContextVar[int | None] = ContextVar("_fill", default=None)
 
 
 @contextlib.contextmanager
-def split_loops() -> Iterator[None]:
-    """Within: kernels run their loops in chunks, backwards, on outputs full of NaN; what depends on it shows."""
-    token = _loop.set(_split)
+def split_loops(fill: int) -> Iterator[None]:
+    """Within: kernels run their loops in chunks and backwards, on outputs full of this byte; dependence on it shows."""
+    tokens = _loop.set(_split), _fill.set(fill)
     try:
         yield
     finally:
-        _loop.reset(token)
+        _loop.reset(tokens[0])
+        _fill.reset(tokens[1])
 
 
 def _log(context: int, level: int, text: bytes | None) -> None:

@@ -32,6 +32,7 @@ def gradient(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
             rows = _rows(operator, host, case, types, seed, limit)
         except OpforgeError as problem:
             yield Row("gradient", case.name, host.name, label(types), False, str(problem))
+            compared += 1
             continue
         compared += len(rows)
         yield from rows

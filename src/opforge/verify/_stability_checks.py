@@ -42,28 +42,33 @@ def determinism(operator: Operator, seed: int) -> Iterator[Row]:
         try:
             first = [_compute(operator, inputs, case) for case, inputs in points]
             again = [_compute(operator, inputs, case) for case, inputs in points]
-            with split_loops():
+            with split_loops(0xFF):
                 split = [_compute(operator, inputs, case) for case, inputs in points]
+            with split_loops(0x42):
+                filled = [_compute(operator, inputs, case) for case, inputs in points]
             together = _together(operator, points)
         except OpforgeError as problem:
             yield Row("determinism", "", "numpy", label(types), False, str(problem))
             continue
         rows = (
-            ("repeated", again, "the kernel keeps state between calls, or reads memory that it did not write"),
+            ("every element written", split, filled, "the kernel leaves elements of its output unwritten"),
+            ("repeated", first, again, "the kernel keeps state between calls, or reads memory that it did not write"),
             (
                 "split loops",
+                first,
                 split,
                 "the chunks of parallel_for are not independent, or the order of a sum depends on them",
             ),
             (
                 f"{_THREADS} threads at once",
+                first,
                 together,
                 "calls share memory: kernels must have no mutable globals or statics",
             ),
         )
-        for name, results, reason in rows:
+        for name, expected, results, reason in rows:
             found = ""
-            for (case, _), a, b in zip(points, first, results, strict=True):
+            for (case, _), a, b in zip(points, expected, results, strict=True):
                 found = same_bits(a, b)
                 if found:
                     found = f"case {case.name}: {found}; {reason} (or declare deterministic=False)"

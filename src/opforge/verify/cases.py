@@ -75,10 +75,11 @@ def cases_of(operator: Operator) -> list[Case]:
         rows = rows.get(operator.name)
     if rows is None:
         if operator.formula is None:
+            place = operator.declared_at.rpartition(":")[0] or "its declaration"
             raise SchemaError(
                 "the operator has no cases",
                 where=operator.qualified_name,
-                expected=f"a list CASES in cases.py beside {operator.declared_at.rpartition(':')[0] or 'its declaration'}",
+                expected=f"a list CASES in cases.py beside {place}",
                 hint="opforge new --kernel writes an example",
             )
         return _drawn(operator)
