@@ -1,0 +1,155 @@
+"""Write the tables of the documentation that follow from the source, between their markers; ``--check`` reports stale ones.
+
+A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+_TABLE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+_ULP = re.compile(r"^ULP_\w+\((\w+), ([\d.]+)\)", re.MULTILINE)
+
+
+def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
+
+
+def _bounds() -> dict[str, str]:
+    return dict(_ULP.findall((ROOT / "include/opforge/vector_math_ulp.def").read_text(encoding="utf-8")))
+
+
+def functions() -> str:
+    """What a formula may call, with the error bound of the f32 form."""
+    import opforge
+    from opforge.expr import functions as defined
+
+    bounds = _bounds()
+    names = [n for n in opforge._FUNCTIONS if callable(getattr(defined, n))]
+    rows = []
+    for name in names:
+        function = getattr(defined, name)
+        text = (inspect.getdoc(function) or "").split("\n")[0].rstrip(".")
+        text = re.sub(r"^[XE]\b", lambda m: m[0].lower(), text)  # a docstring begins with a capital, a variable does not
+        rows.append((f"`of.{name}({', '.join(inspect.signature(function).parameters)})`", text, bounds.get(name, "")))
+    return _rows(("function", "meaning", "error in f32, ULP"), rows)
+
+
+def ulp() -> str:
+    """Error bounds of the vector functions."""
+    return _rows(("function", "largest error in f32, ULP"), [(f"`{name}`", bound) for name, bound in _bounds().items()])
+
+
+def kinks() -> str:
+    """The choices of derivatives, from the table that makes them."""
+    from opforge.expr import derivative_rules
+
+    lines = [line.strip() for line in (derivative_rules.__doc__ or "").splitlines() if line.startswith("|")]
+    return "\n".join(lines) + "\n"
+
+
+def onnx_operators() -> str:
+    """Standard operators that a .bin can hold, by what serves them."""
+    import onnx
+
+    from opforge.bin.lowering._generated.kernels import KERNELS
+    from opforge.bin.lowering.elementwise import ROWS
+
+    schemas = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
+    kernels = {name for domain, name in KERNELS if domain == ""} & schemas.keys()
+    removed = {"Constant", "Identity", "Dropout"}
+    elementwise = ROWS.keys() & schemas.keys()
+    served = kernels | elementwise | removed
+    bodies = {n for n, s in schemas.items() if s.has_function and {node.op_type for node in s.function_body.node} <= served}
+    groups = (
+        ("elementwise: formula bytecode, fused with its neighbours", set(elementwise)),
+        ("a kernel of the runtime", kernels - elementwise - removed),
+        ("folded or removed by the compiler", removed),
+        ("the function body that ONNX gives it", bodies - served),
+    )
+    return _rows(("served by", "operators"), [(title, ", ".join(sorted(names))) for title, names in groups])
+
+
+def library() -> str:
+    """The operators that come with opforge."""
+    from opforge import ops
+
+    rows = []
+    for name in ops.__all__:
+        operator = getattr(ops, name)
+        kind = "formula" if operator.is_formula else "kernel"
+        folder = Path(operator.declared_at.rpartition(":")[0]).parent.name
+        link = f"[{name}](../src/opforge/ops/{folder}/README.md)"
+        rows.append((link, f"`{operator.qualified_name}`", kind, f"`{operator.signature}`"))
+    return _rows(("`of.ops`", "operator", "kind", "signature"), rows)
+
+
+def errors() -> str:
+    """The exception classes."""
+    from opforge import errors as defined
+
+    rows = []
+    for name in defined.__all__:
+        kind = getattr(defined, name)
+        if not issubclass(kind, defined.OpforgeError) or kind is defined.OpforgeError:
+            continue
+        bases = [b.__name__ for b in kind.__mro__[1:] if b.__module__ == "builtins" and b is not object]
+        rows.append((f"`{name}`", f"`{bases[0]}`", (kind.__doc__ or "").split("\n")[0].rstrip(".")))
+    return _rows(("class", "also a", "when"), rows)
+
+
+def commands() -> str:
+    """The commands of the command line."""
+    from importlib import import_module
+
+    import click
+
+    from opforge.cli._app import _group
+
+    rows = []
+    for name in _group.list_commands(click.Context(_group)):
+        command = import_module(f"opforge.cli.commands.{name}").command
+        options = [f"`{max(p.opts, key=len)}`" for p in command.params if isinstance(p, click.Option)]
+        rows.append((f"`opforge {name}`", command.get_short_help_str(100).rstrip("."), " ".join(options)))
+    return _rows(("command", "what it does", "options"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "errors": errors,
+    "functions": functions,
+    "kinks": kinks,
+    "library": library,
+    "onnx_operators": onnx_operators,
+    "ulp": ulp,
+}
+
+
+def main() -> int:
+    """Write what is stale, or report it."""
+    check = "--check" in sys.argv[1:]
+    stale = False
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        new = _TABLE.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}{m[3]}", text)
+        if new == text:
+            continue
+        stale = True
+        if check:
+            print(f"{page.relative_to(ROOT)} is stale: run python tools/doc_tables.py", file=sys.stderr)
+        else:
+            page.write_text(new, encoding="utf-8")
+            print(f"wrote {page.relative_to(ROOT)}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
