@@ -40,7 +40,12 @@ CASES: list[tuple[str, list[Any], dict[str, Any], Any]] = [
     ("Gather", [X, i64(2, 0, -1)], {"axis": 1}, X[:, [2, 0, -1]]),
     ("Gather", [X, np.array([[0, 1], [2, 1]], np.int32)], {}, X[[[0, 1], [2, 1]]]),
     ("Gather", [X, np.array(-1)], {"axis": 2}, X[..., -1]),
-    ("GatherElements", [X[0], np.array([[0, 1, -1, 2, 3]])], {}, np.take_along_axis(X[0], np.array([[0, 1, 3, 2, 3]]), 0)),
+    (
+        "GatherElements",
+        [X[0], np.array([[0, 1, -1, 2, 3]])],
+        {},
+        np.take_along_axis(X[0], np.array([[0, 1, 3, 2, 3]]), 0),
+    ),
     ("GatherND", [X, np.array([[0, 1], [2, -1]])], {}, X[[0, 2], [1, -1]]),
     ("GatherND", [X, np.array([[[1]], [[0]], [[3]]])], {"batch_dims": 1}, X[[0, 1, 2], [1, 0, 3]][:, None]),
     ("Concat", [X, X[:, :1], X[:, :0]], {"axis": 1}, np.concatenate([X, X[:, :1]], 1)),
@@ -66,13 +71,28 @@ CASES: list[tuple[str, list[Any], dict[str, Any], Any]] = [
     ("Range", [np.array(3), np.array(10), np.array(3)], {}, np.arange(3, 10, 3)),
     ("Range", [np.float32(1), np.float32(0), np.float32(-0.25)], {}, np.arange(1, 0, -0.25, dtype=np.float32)),
     ("Range", [np.array(3), np.array(3), np.array(1)], {}, i64()),
-    ("OneHot", [i64(0, 2, -1, 5), np.array(3), np.array([0, 9], np.float32)], {"dtype": np.float32}, np.array([[9, 0, 0], [0, 0, 9], [0, 0, 9], [0, 0, 0]], np.float32)),
+    (
+        "OneHot",
+        [i64(0, 2, -1, 5), np.array(3), np.array([0, 9], np.float32)],
+        {"dtype": np.float32},
+        np.array([[9, 0, 0], [0, 0, 9], [0, 0, 9], [0, 0, 0]], np.float32),
+    ),
     ("OneHot", [i64(1, 0), np.array(3), i64(5, 6)], {"axis": 0}, np.array([[5, 6], [6, 5], [5, 5]])),
     ("NonZero", [np.array([[1, 0], [-0.0, np.nan]], np.float32)], {"dtype": I64}, np.array([[0, 1], [0, 1]])),
     ("Where", [np.array([[True], [False]]), i64(1, 2), i64(8, 9)], {"dtype": I64}, np.array([[1, 2], [8, 9]])),
     ("ScatterND", [X, np.array([[1], [0]]), X[:2] * 2], {}, np.concatenate([X[1:2] * 2, X[:1] * 2, X[2:]])),
-    ("ScatterND", [np.zeros(3, np.float32), np.array([[1], [1], [2]]), np.float32([1, 2, 3])], {"reduction": "add"}, np.float32([0, 3, 3])),
-    ("ScatterElements", [np.zeros((2, 3), np.float32), np.array([[1, 0, -1]]), np.float32([[7, 8, 9]])], {}, np.float32([[0, 8, 0], [7, 0, 9]])),
+    (
+        "ScatterND",
+        [np.zeros(3, np.float32), np.array([[1], [1], [2]]), np.float32([1, 2, 3])],
+        {"reduction": "add"},
+        np.float32([0, 3, 3]),
+    ),
+    (
+        "ScatterElements",
+        [np.zeros((2, 3), np.float32), np.array([[1, 0, -1]]), np.float32([[7, 8, 9]])],
+        {},
+        np.float32([[0, 8, 0], [7, 0, 9]]),
+    ),
     ("ScatterElements", [np.full(3, 5), i64(0, 0, 2), i64(2, 9, 3)], {"reduction": "max"}, i64(9, 5, 5)),
     ("Add", [i64(1, 2)[:, None], i64(10, 20)], {}, np.array([[11, 21], [12, 22]])),
     ("Sub", [np.uint8([1]), np.uint8([2])], {}, np.uint8([255])),
@@ -95,8 +115,12 @@ CASES: list[tuple[str, list[Any], dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize("from_file", [False, True])
-@pytest.mark.parametrize(("op", "inputs", "attributes", "expected"), CASES, ids=lambda v: v if isinstance(v, str) else "")
-def test_against_numpy(tmp_path: Path, op: str, inputs: list[Any], attributes: dict[str, Any], expected: Any, from_file: bool) -> None:
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "expected"), CASES, ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_against_numpy(
+    tmp_path: Path, op: str, inputs: list[Any], attributes: dict[str, Any], expected: Any, from_file: bool
+) -> None:
     """Arguments once as inputs of the model (dynamic mode where shapes depend on them), once as constants."""
     attributes = dict(attributes)
     dtype = attributes.pop("dtype", I64 if op in ("Shape", "Size") else np.asarray(expected).dtype)
@@ -115,7 +139,9 @@ def test_split(tmp_path: Path, sizes: list[int] | None, parts: int) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-FLOATS = np.array([0, -0.0, 1.5, -2.5, 3e9, -3e9, 1e20, -1e20, np.inf, -np.inf, np.nan, 255.9, 65519.9, 1e-8], np.float64)
+FLOATS = np.array(
+    [0, -0.0, 1.5, -2.5, 3e9, -3e9, 1e20, -1e20, np.inf, -np.inf, np.nan, 255.9, 65519.9, 1e-8], np.float64
+)
 
 
 @pytest.mark.parametrize("target", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
@@ -124,13 +150,18 @@ def test_float_to_integer_saturates_and_nan_gives_zero(tmp_path: Path, source: A
     with np.errstate(over="ignore"):
         x = FLOATS.astype(source)
     limits = np.iinfo(target)
-    wide = [int(v) if np.isfinite(v) else (0 if np.isnan(v) else limits.max if v > 0 else limits.min) for v in x.astype(np.float64)]
+    wide = [
+        int(v) if np.isfinite(v) else (0 if np.isnan(v) else limits.max if v > 0 else limits.min)
+        for v in x.astype(np.float64)
+    ]
     expected = np.array([min(max(v, limits.min), limits.max) for v in wide], target)
     np.testing.assert_array_equal(single(tmp_path, "Cast", [x], target), expected)
 
 
 @pytest.mark.parametrize("target", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, np.bool_])
-@pytest.mark.parametrize("source", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, np.int64, np.uint64, np.int8, np.bool_])
+@pytest.mark.parametrize(
+    "source", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, np.int64, np.uint64, np.int8, np.bool_]
+)
 def test_casts_to_floats_round_once(tmp_path: Path, source: Any, target: Any) -> None:
     if np.dtype(source).kind in "iub":
         x = np.array([0, 1, 2, 3, 100, 2**24 + 1, 2**53 + 1, 2**63 - 1, 65519, 2049, 257], np.uint64).astype(source)
@@ -146,7 +177,11 @@ def test_casts_to_floats_round_once(tmp_path: Path, source: Any, target: Any) ->
             around = np.stack([(bits + np.uint16(d)).view(target) for d in (0, 1, 65535)])
             distance = np.abs(around.astype(np.longdouble) - x.astype(np.longdouble))
             best = np.nanmin(np.where(np.isfinite(distance), distance, np.inf), axis=0)
-            good = (np.abs(result.astype(np.longdouble) - x.astype(np.longdouble)) == best) | ~np.isfinite(x.astype(np.float64)) | ~np.isfinite(candidates.astype(np.float64))
+            good = (
+                (np.abs(result.astype(np.longdouble) - x.astype(np.longdouble)) == best)
+                | ~np.isfinite(x.astype(np.float64))
+                | ~np.isfinite(candidates.astype(np.float64))
+            )
             assert good.all(), (x[~good], result[~good])
         else:
             np.testing.assert_array_equal(result.astype(np.float64), x.astype(target).astype(np.float64))
