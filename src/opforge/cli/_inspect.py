@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from opforge.cli._models import dtype_name, load_onnx, node_kind
+from opforge.cli._models import dtype_name, node_kind
 from opforge.cli._output import shape_text, size_text, table
 
 __all__ = ["bin_file", "library_file", "onnx_file"]
@@ -109,9 +109,10 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
 def onnx_file(file: Path, _only_sections: bool, list_nodes: bool) -> Reading:
     """Read an .onnx: imports, signature, operators, bodies, metadata, problems."""
     from opforge.onnx import check_model
+    from opforge.onnx._read import read_model
     from opforge.onnx._walk import nodes
 
-    model = load_onnx(file, weights=False)
+    model = read_model(file, weights=False)
     places = list(nodes(model, functions=False))
     kinds = Counter(node_kind(place.node) for place in places)
     constants = {item.name for item in model.graph.initializer}

@@ -1,37 +1,10 @@
-"""Reading ONNX files for commands, and how nodes and values are shown."""
+"""How commands name nodes and element types."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from opforge.errors import ArgumentError
-
-if TYPE_CHECKING:
-    import onnx
-
-__all__ = ["dtype_name", "load_onnx", "node_kind"]
-
-
-def load_onnx(path: Path, *, weights: bool = True) -> onnx.ModelProto:
-    """Read a model; a file that is none is an error that says so.
-
-    Args:
-        path: the file.
-        weights: also read tensors that lie in other files.
-    """
-    import onnx
-
-    try:
-        model = onnx.load(str(path), load_external_data=weights)
-    except OSError as problem:
-        raise ArgumentError("a file of this model cannot be read", where=str(path), got=str(problem)) from None
-    except Exception as problem:  # protobuf's and onnx's own kinds
-        got = f"{type(problem).__name__}: {problem}"
-        raise ArgumentError("not an ONNX model", where=str(path), expected="a protobuf file", got=got) from None
-    if not model.HasField("graph"):
-        raise ArgumentError("not an ONNX model", where=str(path), expected="a model with a graph", got="no graph")
-    return model
+__all__ = ["dtype_name", "node_kind"]
 
 
 def node_kind(node: Any) -> str:  # noqa: ANN401 - an ONNX node, or one of a program

@@ -46,17 +46,20 @@ def author_code(what: str, where: str) -> Iterator[None]:
         line = f"\n    {problem.text.strip()}" if problem.text else ""
         raise ArgumentError(f"{what}: {problem.msg}", where=where, got=f"{place}{line}") from problem
     except Exception as problem:
-        # Python's own import machinery and this tool stand between the user's lines; those are what helps.
-        tool = str(Path(__file__).parents[1])
-        frames = [
-            f
-            for f in traceback.extract_tb(problem.__traceback__)
-            if not f.filename.startswith(("<", tool)) or "/ops/" in f.filename
-        ]
+        frames = [f for f in traceback.extract_tb(problem.__traceback__) if _is_authors(f.filename)]
+        if not frames:
+            raise  # no line of the user's is involved: the fault is ours
         rows = "".join(f"\n    {f.filename}:{f.lineno}: {f.line}" for f in frames[-3:])
         raise ArgumentError(
             what, where=where, got=f"{type(problem).__name__}: {problem}{rows}", hint="correct the lines named above"
         ) from problem
+
+
+def _is_authors(file: str) -> bool:
+    """Whether a frame's file belongs to the user rather than to Python, an installed library or this tool."""
+    tool = Path(__file__).parents[1]
+    library = "site-packages" in file or file.startswith(("<", sys.base_prefix))
+    return not library and not Path(file).is_relative_to(tool)
 
 
 def split_target(target: str) -> tuple[str, str | None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from opforge.bin.engine import engine as opforge_engine
 from opforge.engines import Engine, folder_engines
 from opforge.errors import ArgumentError, Candidate, CandidateError
+from opforge.onnx._read import read_model
 
 __all__ = ["default_engines", "engines", "find_engine"]
 
@@ -35,9 +36,7 @@ def find_engine(name: str) -> Engine:
 
 def default_engines(model: Path) -> tuple[str, str]:
     """Return opforge and what to hold it against: ONNX Runtime where it can run the model, else ONNX's evaluator."""
-    import onnx
-
-    proto = onnx.load(str(model), load_external_data=False)
+    proto = read_model(model, weights=False)
     bodies = {(function.domain, function.name) for function in proto.functions}
     known = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
     custom = {(node.domain, node.op_type) for node in proto.graph.node if node.domain not in known}

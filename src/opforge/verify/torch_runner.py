@@ -8,6 +8,7 @@ from typing import Any
 
 from opforge.engines import Array
 from opforge.errors import ArgumentError
+from opforge.onnx._read import read_model
 from opforge.verify._inputs import check_names
 
 __all__ = ["torch_runner"]
@@ -20,9 +21,7 @@ def torch_runner(module: Any, model: str | Path) -> Callable[[Mapping[str, Array
         module: a ``torch.nn.Module`` (or callable) taking the inputs in the model's order.
         model: ONNX file whose names are used.
     """
-    import onnx
-
-    graph = onnx.load(str(model), load_external_data=False).graph
+    graph = read_model(Path(model), weights=False).graph
     initializers = {item.name for item in graph.initializer}
     names = [item.name for item in graph.input if item.name not in initializers]
     outputs = [item.name for item in graph.output]

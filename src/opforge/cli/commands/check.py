@@ -89,6 +89,9 @@ def _print(report: CheckReport, everything: bool) -> None:
     for row in report.failures[:_SHOWN]:
         place = ", ".join(part for part in (row.case, row.host, row.dtype) if part)
         click.echo(f"FAILED {row.check}{f' ({place})' if place else ''}: {row.detail}")
+    for row in report.rows:
+        if row.passed and row.detail:
+            click.echo(f"note, {row.check}: {row.detail}")
     hidden = len(report.failures) - _SHOWN
     if hidden > 0:
         kinds = Counter(row.check for row in report.failures[_SHOWN:])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from opforge.cli._models import load_onnx, node_kind
+from opforge.cli._models import node_kind
 from opforge.cli._output import emit, json_option, progress, size_text, table
 from opforge.cli._targets import load_packages
 
@@ -31,11 +31,12 @@ def command(model: Path, output: Path, packages: tuple[str, ...], as_json: bool)
     inputs are computed by their own kernels. A node of an operator that nobody registered is never folded.
     """
     from opforge.onnx import simplify
+    from opforge.onnx._read import read_model
     from opforge.onnx._walk import nodes
     from opforge.onnx._write import write_model
 
     load_packages(packages)
-    before = load_onnx(model)
+    before = read_model(model)
     with progress(f"simplifying {model.name}", as_json):
         after = simplify(before)
     write_model(after, output)

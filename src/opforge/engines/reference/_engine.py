@@ -10,6 +10,7 @@ import numpy as np
 
 from opforge.engines._protocol import Array, Availability, TensorInfo
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
+from opforge.onnx._read import read_model
 from opforge.schema import DType, Operator, discover, registry
 
 if TYPE_CHECKING:
@@ -39,10 +40,9 @@ class Reference:
         Raises:
             MissingOperatorError: custom nodes that are neither registered nor have a body; all are listed.
         """
-        import onnx
         from onnx.reference import ReferenceEvaluator
 
-        proto = onnx.load(str(model))
+        proto = read_model(Path(model))
         bodies = {(function.domain, function.name) for function in proto.functions}
         kinds = {
             (n.domain, n.op_type) for g in _graphs(proto) for n in g if n.domain not in ("", "ai.onnx", "ai.onnx.ml")

@@ -1,0 +1,37 @@
+"""Read a model from a file; a file that is none is an error that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opforge.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["read_model"]
+
+
+def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
+    """Read a model.
+
+    Args:
+        path: the file.
+        weights: also read tensors that lie in other files.
+
+    Raises:
+        ArgumentError: the file, or one that it refers to, cannot be read or is no ONNX model.
+    """
+    import onnx
+
+    try:
+        model = onnx.load(str(path), load_external_data=weights)
+    except OSError as problem:
+        raise ArgumentError("a file of this model cannot be read", where=str(path), got=str(problem)) from None
+    except Exception as problem:  # protobuf's and onnx's own kinds
+        got = f"{type(problem).__name__}: {problem}"
+        raise ArgumentError("not an ONNX model", where=str(path), expected="a protobuf file", got=got) from None
+    if not model.HasField("graph"):
+        raise ArgumentError("not an ONNX model", where=str(path), expected="a model with a graph", got="no graph")
+    return model
