@@ -204,7 +204,7 @@ void print_times(std::vector<double> times) {
   double sum = 0;
   for (double time : times) sum += time;
   const auto n = static_cast<double>(times.size());
-  std::printf("%zu runs: median %.3f ms, min %.3f, mean %.3f, max %.3f\n", times.size(),
+  std::printf("%zu runs: median %.5g ms, min %.5g, mean %.5g, max %.5g\n", times.size(),
               times[times.size() / 2], times.front(), sum / n, times.back());
 }
 
