@@ -161,8 +161,7 @@ inline double attribute_value(const opforge_attribute& a) {
   return a.kind == OPFORGE_ATTRIBUTE_FLOAT ? a.value.f : static_cast<double>(a.value.i);
 }
 
-// ---- the commonest call: dense tensors of one shape and of types that need no conversion
-// -------------------------
+// ---- the commonest call: dense tensors of one shape and of types that need no conversion ----
 struct Dense {
   const Formula* formula;
   int64_t total;
@@ -218,8 +217,7 @@ inline void run_dense(void* user, int64_t begin, int64_t end) {
   f.block(f.self, {in, in_step, out, out_step, end - begin});
 }
 
-// ---- the kernel ABI
-// --------------------------------------------------------------------------------------------
+// ---- the kernel ABI ----
 inline Status context_parallel_for(void* host, int64_t n, int64_t grain, opforge_range_fn body, void* user) {
   auto* context = static_cast<opforge_context*>(host);
   return context->parallel_for(context, n, grain, body, user);

@@ -11,8 +11,7 @@ namespace elementwise {
 
 constexpr int64_t kShortRow = 64;
 
-// ---- between memory and tiles
-// ---------------------------------------------------------------------------------
+// ---- between memory and tiles ----
 template <class E>
 inline void copy_strided(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n) {
   for (int64_t i = 0; i < n; ++i) memcpy(to + i * to_stride, from + i * from_stride, sizeof(E));
@@ -77,8 +76,7 @@ inline void load_splat(Kind kind, char* splat, const char* from) {
   load_elements(kind, splat, from, 0, kSplat);
 }
 
-// ---- a space: some of the call's dimensions
-// ---------------------------------------------------------------------
+// ---- a space: some of the call's dimensions ----
 enum class Mode : uint8_t {
   kDirect,    // in place
   kConstant,  // one value in the whole space

@@ -16,8 +16,7 @@
 namespace opforge::vm {
 inline namespace OPFORGE_VECTOR_NAMESPACE {
 
-// ---- memory: elements of type E as tensors hold them
-// ---------------------------------------------------------
+// ---- memory: elements of type E as tensors hold them ----
 template <class V>
 OPFORGE_INLINE V load(const void* p) {
   V r;
@@ -62,8 +61,7 @@ OPFORGE_INLINE V splat(double x) {
   return r;
 }
 
-// ---- element functions of the types without vector math: f64 by libm, integers by plain C
-// ---------------------
+// ---- f64 by libm, element by element ----
 namespace lanes {
 using Function1 = double (*)(double);
 using Function2 = double (*)(double, double);
@@ -90,10 +88,6 @@ inline double mod(double x, double y) {
 template <class V>
 constexpr bool kIsFloat = std::is_same_v<typename V::Element, float>;
 template <class V>
-constexpr bool kIsDouble = std::is_same_v<typename V::Element, double>;
-template <class V>
-constexpr bool kIsFloating = kIsFloat<V> || kIsDouble<V>;
-template <class V>
 constexpr bool kIsBool = std::is_same_v<typename V::Element, bool>;
 
 template <class V>
@@ -114,102 +108,46 @@ OPFORGE_INLINE V map2(V x, V y, lanes::Function2 f) {
   return x;
 }
 
-// ---- arithmetic on floats and, where it means something, integers (which wrap)
-// --------------------------------- Signed overflow wraps: integer sums and products are formed in the
-// unsigned type.
+// ---- arithmetic ----
 template <class V>
-using Wrapping = typename RawOf<
-    std::conditional_t<
-        kIsFloating<V>, typename V::Element,
-        std::conditional_t<sizeof(typename V::Element) == 1, uint8_t,
-                           std::conditional_t<sizeof(typename V::Element) == 4, uint32_t, uint64_t>>>,
-    V::kSize>::Type;
-#define OPFORGE_WRAPPING(name, op)                                    \
-  template <class V>                                                  \
-  OPFORGE_INLINE V name(V a, V b) {                                   \
-    return {(typename V::Raw)((Wrapping<V>)a.v op(Wrapping<V>) b.v)}; \
-  }
-OPFORGE_WRAPPING(add, +)
-OPFORGE_WRAPPING(sub, -)
-OPFORGE_WRAPPING(mul, *)
-#undef OPFORGE_WRAPPING
+OPFORGE_INLINE V add(V a, V b) {
+  return {a.v + b.v};
+}
+template <class V>
+OPFORGE_INLINE V sub(V a, V b) {
+  return {a.v - b.v};
+}
+template <class V>
+OPFORGE_INLINE V mul(V a, V b) {
+  return {a.v * b.v};
+}
 template <class V>
 OPFORGE_INLINE V div(V a, V b) {
-  static_assert(kIsFloating<V>, "div is defined on floats");
   return {a.v / b.v};
 }
 template <class V>
 OPFORGE_INLINE V min(V a, V b) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::min(a.v, b.v)};
-  } else {
-    return {a.v < b.v ? a.v : b.v};
-  }
+  return {raw::min(a.v, b.v)};
 }
 template <class V>
 OPFORGE_INLINE V max(V a, V b) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::max(a.v, b.v)};
-  } else {
-    return {a.v > b.v ? a.v : b.v};
-  }
+  return {raw::max(a.v, b.v)};
 }
 template <class V>
 OPFORGE_INLINE V fma(V a, V b, V c) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::mad(a.v, b.v, c.v)};
-  } else {
-    return add(mul(a, b), c);
-  }
-}
-template <class V>
-OPFORGE_INLINE V neg(V x) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::neg(x.v)};
-  } else {
-    return sub(V{}, x);
-  }
+  return {raw::mad(a.v, b.v, c.v)};
 }
 template <class V>
 OPFORGE_INLINE V fnma(V a, V b, V c) {
-  return fma(neg(a), b, c);
+  return {raw::mad(raw::neg(a.v), b.v, c.v)};
 }
 template <class V>
 OPFORGE_INLINE V clip(V x, V lo, V hi) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::clip(x.v, lo.v, hi.v)};
-  } else {
-    return min(max(x, lo), hi);
-  }
-}
-template <class V>
-OPFORGE_INLINE V abs(V x) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::abs(x.v)};
-  } else {
-    return {x.v < 0 ? neg(x).v : x.v};
-  }
-}
-template <class V>
-OPFORGE_INLINE V sign(V x) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::sign(x.v)};
-  } else {
-    const typename V::Raw zero = {};
-    return {x.v > 0 ? zero + 1 : x.v < 0 ? zero - 1 : zero};
-  }
+  return {raw::clip(x.v, lo.v, hi.v)};
 }
 template <class V>
 OPFORGE_INLINE V square(V x) {
-  return mul(x, x);
-}
-template <class V>
-OPFORGE_INLINE V relu(V x) {
-  if constexpr (kIsFloating<V>) {
-    return {raw::relu(x.v)};
-  } else {
-    return max(x, V{});
-  }
+  return {x.v * x.v};
 }
 template <class V>
 OPFORGE_INLINE V sqrt(V x) {
@@ -228,14 +166,17 @@ OPFORGE_INLINE V rsqrt(V x) {
   OPFORGE_INLINE V name(V x) { \
     return {raw::name(x.v)};   \
   }
+OPFORGE_BOTH(neg)
+OPFORGE_BOTH(abs)
+OPFORGE_BOTH(sign)
+OPFORGE_BOTH(relu)
 OPFORGE_BOTH(floor)
 OPFORGE_BOTH(ceil)
 OPFORGE_BOTH(round)
 OPFORGE_BOTH(trunc)
 #undef OPFORGE_BOTH
 
-// ---- elementary functions: raw:: for f32, libm for f64
-// ----------------------------------------------------------
+// ---- elementary functions: raw:: for f32, libm for f64 ----
 #define OPFORGE_UNARY(name, f64) \
   template <class V>             \
   OPFORGE_INLINE V name(V x) {   \
@@ -285,8 +226,7 @@ OPFORGE_BINARY(fmod, ::fmod)
 OPFORGE_BINARY(mod, lanes::mod)
 #undef OPFORGE_BINARY
 
-// ---- comparisons, logic, selection
-// --------------------------------------------------------------------------
+// ---- comparisons, logic, selection ----
 template <class V>
 using Truth = Rebind<V, bool>;
 template <class V, class M>
@@ -315,11 +255,7 @@ OPFORGE_INLINE Truth<V> isnan(V x) {
 }
 template <class V>
 OPFORGE_INLINE Truth<V> isinf(V x) {
-  if constexpr (kIsFloating<V>) {
-    return truth<V>(raw::abs(x.v) == __builtin_inff());
-  } else {
-    return Truth<V>{};
-  }
+  return truth<V>(raw::abs(x.v) == __builtin_inff());
 }
 template <int N>
 OPFORGE_INLINE Vec<bool, N> logical_and(Vec<bool, N> a, Vec<bool, N> b) {

@@ -106,7 +106,8 @@ Status run_tensors(const bc::Program* program, const opforge_tensor* inputs, con
     if (reason && reason_size) std::snprintf(reason, reason_size, "attribute values are missing");
     return OPFORGE_STATUS_INVALID_ARGUMENT;
   }
-  for (int k = 0; k < p.formula.n_attributes; ++k) ew::set_attribute(p.formula, call.attribute[k], k, values[k]);
+  for (int k = 0; k < p.formula.n_attributes; ++k)
+    ew::set_attribute(p.formula, call.attribute[k], k, values[k]);
   ew::collapse(call);
   bc::Workers pool = workers;
   return ew::run(call, {&pool, workers.parallel_for ? workers_parallel_for : nullptr}, scratch);
