@@ -7,9 +7,12 @@ ONNX.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge.frameworks.torch import Module, Options, build_accelerator, options, register, register_library, route
+
+if TYPE_CHECKING:
+    from opforge.onnx.export_torch import export as export
 
 __all__ = ["Module", "Options", "build_accelerator", "export", "options", "register", "register_library", "route"]
 

@@ -1,9 +1,10 @@
 /* handwritten_library.c: a kernel library written by hand in plain C against opforge/abi.h.
  *
  * It holds one operator of each kind that a host must serve: a chain of gradients, two inputs of which one is
- * broadcast, optional and variadic inputs, several outputs, every kind of attribute, two index dtypes, an output
- * whose shape depends on data, use of the host's threads and scratch memory, a strided kernel, and errors.
- * Tests of the adapters and of the C ABI itself use it; nothing here comes from opforge's code generator. */
+ * broadcast, optional and variadic inputs, several outputs, every kind of attribute, two index dtypes, an
+ * output whose shape depends on data, use of the host's threads and scratch memory, a strided kernel, and
+ * errors. Tests of the adapters and of the C ABI itself use it; nothing here comes from opforge's code
+ * generator. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdio.h>
@@ -45,8 +46,8 @@ static double gelu(double x) { return x * normal_cdf(x); }
 static double gelu_1(double x) { return normal_cdf(x) + x * normal_pdf(x); }
 static double gelu_2(double x) { return (2 - x * x) * normal_pdf(x); }
 
-#define KERNEL(name)                                                                              \
-  static opforge_status name(opforge_context* context, const opforge_arguments* inputs,           \
+#define KERNEL(name)                                                                    \
+  static opforge_status name(opforge_context* context, const opforge_arguments* inputs, \
                              const opforge_arguments* outputs, const opforge_attribute* attributes)
 #define UNUSED (void)context, (void)inputs, (void)outputs, (void)attributes
 
@@ -199,13 +200,14 @@ KERNEL(run_attributes) {
 /* values [n], indices [k] -> values[indices] */
 KERNEL(run_take) {
   UNUSED;
-  const opforge_tensor *values = &inputs->tensors[0], *indices = &inputs->tensors[1], *out = &outputs->tensors[0];
+  const opforge_tensor *values = &inputs->tensors[0], *indices = &inputs->tensors[1],
+                       *out = &outputs->tensors[0];
   for (int64_t i = 0; i < elements(indices); ++i) {
     const int64_t index = get_index(indices, i);
     if (index < 0 || index >= values->shape[0]) {
       char text[128];
-      snprintf(text, sizeof text, "indices[%lld] = %lld is out of range [0, %lld)", (long long)i, (long long)index,
-               (long long)values->shape[0]);
+      snprintf(text, sizeof text, "indices[%lld] = %lld is out of range [0, %lld)", (long long)i,
+               (long long)index, (long long)values->shape[0]);
       return context->error(context, OPFORGE_STATUS_INVALID_ARGUMENT, text);
     }
     put(out, i, get(values, index));
@@ -250,7 +252,8 @@ KERNEL(run_chunks) {
   if (!work.scratch || (uintptr_t)work.scratch % 64) return OPFORGE_STATUS_OUT_OF_MEMORY;
   const opforge_status status = context->parallel_for(context, n, attributes[0].value.i, chunk, &work);
   if (status != OPFORGE_STATUS_OK) return status;
-  if (n > 0 && work.nested != 4) return context->error(context, OPFORGE_STATUS_INTERNAL, "nested chunks are wrong");
+  if (n > 0 && work.nested != 4)
+    return context->error(context, OPFORGE_STATUS_INTERNAL, "nested chunks are wrong");
   for (int64_t i = 0; i < n; ++i) put(y, i, work.scratch[i]);
   return OPFORGE_STATUS_OK;
 }
@@ -273,11 +276,15 @@ static const opforge_dtype f32_i64[] = {{OPFORGE_CODE_FLOAT, 32, 1}, {OPFORGE_CO
 static const opforge_dtype f64_i32[] = {{OPFORGE_CODE_FLOAT, 64, 1}, {OPFORGE_CODE_INT, 32, 1}};
 static const opforge_dtype f64_i64[] = {{OPFORGE_CODE_FLOAT, 64, 1}, {OPFORGE_CODE_INT, 64, 1}};
 
-#define INSTANCE(id, kernel_flags, types, count, function)                                                  \
-  static const opforge_kernel id = {.size = sizeof(opforge_kernel), .abi = OPFORGE_ABI,                     \
-                                    .device_type = OPFORGE_DEVICE_CPU, .flags = kernel_flags, .dtypes = types, \
-                                    .n_dtypes = count, .run = function};
-#define FLOATS(id, kernel_flags, function)          \
+#define INSTANCE(id, kernel_flags, types, count, function)             \
+  static const opforge_kernel id = {.size = sizeof(opforge_kernel),    \
+                                    .abi = OPFORGE_ABI,                \
+                                    .device_type = OPFORGE_DEVICE_CPU, \
+                                    .flags = kernel_flags,             \
+                                    .dtypes = types,                   \
+                                    .n_dtypes = count,                 \
+                                    .run = function};
+#define FLOATS(id, kernel_flags, function)           \
   INSTANCE(id##_f32, kernel_flags, f32, 1, function) \
   INSTANCE(id##_f64, kernel_flags, f64, 1, function) \
   static const opforge_kernel* const id[] = {&id##_f32, &id##_f64};
@@ -304,20 +311,29 @@ static const opforge_kernel* const k_take[] = {&k_take_1, &k_take_2, &k_take_3, 
 #define PLAIN (OPFORGE_OPERATOR_PURE | OPFORGE_OPERATOR_DETERMINISTIC)
 #define GRADIENT (PLAIN | OPFORGE_OPERATOR_GRADIENT)
 #define FLOAT_TYPES "T: f32 f64"
-#define OPERATOR(id, operator_name, operator_flags, operator_signature, operator_types, rule, program)              \
-  static const opforge_operator o_##id = {                                                                          \
-      .size = sizeof(opforge_operator), .abi = OPFORGE_ABI, .domain = "test.hand", .name = operator_name,           \
-      .since_version = 1,                                                                                           \
-      .flags = (operator_flags) | (sizeof(program) > 1 ? OPFORGE_OPERATOR_DIFFERENTIABLE : 0u),                     \
-      .signature = operator_signature, .types = operator_types, .autocast = rule, .gradient = program,              \
-      .schema_hash = "handwritten", .kernels = k_##id, .n_kernels = sizeof(k_##id) / sizeof(k_##id[0])};
+#define OPERATOR(id, operator_name, operator_flags, operator_signature, operator_types, rule, program) \
+  static const opforge_operator o_##id = {                                                             \
+      .size = sizeof(opforge_operator),                                                                \
+      .abi = OPFORGE_ABI,                                                                              \
+      .domain = "test.hand",                                                                           \
+      .name = operator_name,                                                                           \
+      .since_version = 1,                                                                              \
+      .flags = (operator_flags) | (sizeof(program) > 1 ? OPFORGE_OPERATOR_DIFFERENTIABLE : 0u),        \
+      .signature = operator_signature,                                                                 \
+      .types = operator_types,                                                                         \
+      .autocast = rule,                                                                                \
+      .gradient = program,                                                                             \
+      .schema_hash = "handwritten",                                                                    \
+      .kernels = k_##id,                                                                               \
+      .n_kernels = sizeof(k_##id) / sizeof(k_##id[0])};
 
 OPERATOR(gelu, "Gelu", PLAIN, "(x: T[*S]) -> (y: T[*S])", FLOAT_TYPES, "promote",
          "test.hand::GeluGrad:1(g0, i0) -> v0; return v0")
-OPERATOR(gelu_grad, "GeluGrad", GRADIENT, "(grad_y: T[*S], x: T[*S]) -> (grad_x: T[*S])", FLOAT_TYPES, "promote",
-         "test.hand::GeluGradGrad:1(g0, i0, i1) -> v0, v1; return v0, v1")
+OPERATOR(gelu_grad, "GeluGrad", GRADIENT, "(grad_y: T[*S], x: T[*S]) -> (grad_x: T[*S])", FLOAT_TYPES,
+         "promote", "test.hand::GeluGradGrad:1(g0, i0, i1) -> v0, v1; return v0, v1")
 OPERATOR(gelu_grad_grad, "GeluGradGrad", GRADIENT,
-         "(grad_grad_x: T[*S], grad_y: T[*S], x: T[*S]) -> (to_grad_y: T[*S], to_x: T[*S])", FLOAT_TYPES, "promote", "")
+         "(grad_grad_x: T[*S], grad_y: T[*S], x: T[*S]) -> (to_grad_y: T[*S], to_x: T[*S])", FLOAT_TYPES,
+         "promote", "")
 OPERATOR(mul_rows, "MulRows", PLAIN, "(a: T[m, n], b: T[n]) -> (y: T[m, n])", FLOAT_TYPES, "f32",
          "test.hand::MulRowsGrad:1(g0, i0, i1) -> v0, v1; return v0, v1")
 OPERATOR(mul_rows_grad, "MulRowsGrad", GRADIENT,
@@ -331,18 +347,21 @@ OPERATOR(add_bias, "AddBias", PLAIN, "(x: T[m, n], bias?: T[n]) -> (y: T[m, n])"
          "test.hand::SumRows:1(g0) -> v0; return g0, v0")
 OPERATOR(sum_rows, "SumRows", PLAIN, "(x: T[m, n]) -> (y: T[n])", FLOAT_TYPES, "promote", "")
 OPERATOR(total, "Total", PLAIN, "(*xs: T[*S]) -> (sum: T[*S], largest: T[*S])", FLOAT_TYPES, "promote", "")
-OPERATOR(attributes, "Attributes", PLAIN,
-         "(x: T[*S]; i: int = 3, f: float = 0.1, s: string = \"12345\", b: bool = true, li: ints = [1, 2], "
-         "lf: floats = [], ls: strings = [\"a\", \"\\u00e9\"], lb: bools = [true, false]) -> (facts: f64[16])",
-         FLOAT_TYPES, "none", "")
-OPERATOR(take, "Take", PLAIN, "(values: T[n], indices: I[k]) -> (out: T[k])", "T: f32 f64; I: i32 i64", "promote", "")
+OPERATOR(
+    attributes, "Attributes", PLAIN,
+    "(x: T[*S]; i: int = 3, f: float = 0.1, s: string = \"12345\", b: bool = true, li: ints = [1, 2], "
+    "lf: floats = [], ls: strings = [\"a\", \"\\u00e9\"], lb: bools = [true, false]) -> (facts: f64[16])",
+    FLOAT_TYPES, "none", "")
+OPERATOR(take, "Take", PLAIN, "(values: T[n], indices: I[k]) -> (out: T[k])", "T: f32 f64; I: i32 i64",
+         "promote", "")
 OPERATOR(nonzero, "Nonzero", PLAIN, "(x: T[n]) -> (indices: i64[_])", FLOAT_TYPES, "promote", "")
 OPERATOR(chunks, "Chunks", PLAIN, "(x: T[n]; grain: int = 7) -> (begins: T[n])", FLOAT_TYPES, "promote", "")
 OPERATOR(wait, "Wait", PLAIN, "(x: T[*S]; milliseconds: int = 100) -> (y: T[*S])", FLOAT_TYPES, "promote", "")
 
 static const opforge_operator* const operators[] = {
-    &o_gelu,      &o_gelu_grad, &o_gelu_grad_grad, &o_mul_rows, &o_mul_rows_grad, &o_mul_rows_grad_grad, &o_add_bias,
-    &o_sum_rows,  &o_total,     &o_attributes,     &o_take,     &o_nonzero,       &o_chunks,             &o_wait};
+    &o_gelu,     &o_gelu_grad, &o_gelu_grad_grad, &o_mul_rows,   &o_mul_rows_grad, &o_mul_rows_grad_grad,
+    &o_add_bias, &o_sum_rows,  &o_total,          &o_attributes, &o_take,          &o_nonzero,
+    &o_chunks,   &o_wait};
 static const opforge_library library = {.size = sizeof(opforge_library),
                                         .abi = OPFORGE_ABI,
                                         .id = "handwritten",
@@ -354,7 +373,9 @@ static const opforge_library library = {.size = sizeof(opforge_library),
 
 const opforge_library* opforge_library_v1(const opforge_host* host) {
   if (host->abi != OPFORGE_ABI) {
-    if (host->reason) snprintf(host->reason, host->reason_size, "built for ABI %u, the host speaks %u", OPFORGE_ABI, host->abi);
+    if (host->reason)
+      snprintf(host->reason, host->reason_size, "built for ABI %u, the host speaks %u", OPFORGE_ABI,
+               host->abi);
     return NULL;
   }
   return &library;

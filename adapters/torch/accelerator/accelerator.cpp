@@ -1,5 +1,5 @@
-// accelerator.cpp: registers the operators of any kernel library with PyTorch through its C++ API: CPU kernel, fake
-// kernel, autograd and autocast. Compiled on the user's machine, once per PyTorch version.
+// accelerator.cpp: registers the operators of any kernel library with PyTorch through its C++ API: CPU
+// kernel, fake kernel, autograd and autocast. Compiled on the user's machine, once per PyTorch version.
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -70,7 +70,8 @@ void define(const opforge_operator* table, const std::string& space, const std::
   if (rule != "none") {
     using Rule = AutocastKernel::Rule;
     const Rule chosen = rule == "f32" ? Rule::kFloat32 : rule == "lower" ? Rule::kLower : Rule::kPromote;
-    library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::AutocastCPU, boxed<AutocastKernel>(self, chosen)));
+    library.impl(name.c_str(),
+                 torch::dispatch(c10::DispatchKey::AutocastCPU, boxed<AutocastKernel>(self, chosen)));
   }
 }
 
@@ -99,8 +100,8 @@ extern "C" {
 OPFORGE_EXPORT int32_t opforge_torch_open(const char*, char*, size_t) { return OPFORGE_STATUS_OK; }
 
 // Registers one operator of a table as torch.ops.<space>.<name>. Doing it again changes nothing.
-OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const char* space, const char* name,
-                                            char* error, size_t size) {
+OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const char* space,
+                                            const char* name, char* error, size_t size) {
   return opforge::torch_host::guarded(error, size, [&] { opforge::torch_host::define(table, space, name); });
 }
 

@@ -1,6 +1,6 @@
-// autocast.h: the operator's declared rule under autocast. promote: floating inputs take the widest dtype among them.
-// f32: half inputs become float32. lower: float32 inputs become autocast's dtype. none: no kernel here. Float64 inputs
-// are left alone by f32 and lower, as in PyTorch's own rules.
+// autocast.h: the operator's declared rule under autocast. promote: floating inputs take the widest dtype
+// among them. f32: half inputs become float32. lower: float32 inputs become autocast's dtype. none: no kernel
+// here. Float64 inputs are left alone by f32 and lower, as in PyTorch's own rules.
 #pragma once
 
 #include <ATen/autocast_mode.h>

@@ -42,8 +42,8 @@ auto make_node() {
 using Group = c10::SmallVector<at::Tensor, 1>;
 using Groups = c10::SmallVector<Group, 4>;
 
-// Whether an operator on this tensor would end in our CPU kernel at once: nothing traces, transforms, casts or
-// profiles, and the tensor is an ordinary one.
+// Whether an operator on this tensor would end in our CPU kernel at once: nothing traces, transforms, casts
+// or profiles, and the tensor is an ordinary one.
 inline bool is_plain(const at::Tensor& tensor) {
   const c10::impl::LocalDispatchKeySet tls = c10::impl::tls_local_dispatch_key_set();
   const c10::DispatchKeySet keys = (tensor.key_set() | tls.included_) - tls.excluded_ -
@@ -59,11 +59,17 @@ struct Operands {
   Group& of(const detail::Operand& operand) {
     static thread_local Group none;
     switch (operand.kind) {
-      case 'i': return inputs[static_cast<size_t>(operand.index)];
-      case 'o': return outputs[static_cast<size_t>(operand.index)];
-      case 'g': return gradients[static_cast<size_t>(operand.index)];
-      case 'v': return values[static_cast<size_t>(operand.index)];
-      default: none.clear(); return none;
+      case 'i':
+        return inputs[static_cast<size_t>(operand.index)];
+      case 'o':
+        return outputs[static_cast<size_t>(operand.index)];
+      case 'g':
+        return gradients[static_cast<size_t>(operand.index)];
+      case 'v':
+        return values[static_cast<size_t>(operand.index)];
+      default:
+        none.clear();
+        return none;
     }
   }
 };
@@ -80,7 +86,8 @@ inline void run_step_directly(const CompiledStep& step, const std::vector<c10::I
   }
   c10::SmallVector<c10::IValue, 4> values;
   for (const AttributeSource& source : step.attributes) {
-    values.push_back(source.forward < 0 ? source.value : forward_attributes[static_cast<size_t>(source.forward)]);
+    values.push_back(source.forward < 0 ? source.value
+                                        : forward_attributes[static_cast<size_t>(source.forward)]);
   }
   Attributes attributes;
   read_attributes(plan, values.data(), &attributes);
@@ -92,8 +99,8 @@ inline void run_step_directly(const CompiledStep& step, const std::vector<c10::I
   }
 }
 
-inline void run_step_by_dispatcher(const CompiledStep& step, const std::vector<c10::IValue>& forward_attributes,
-                                   Operands* operands) {
+inline void run_step_by_dispatcher(const CompiledStep& step,
+                                   const std::vector<c10::IValue>& forward_attributes, Operands* operands) {
   const detail::Signature& target = step.target->plan.signature;
   torch::jit::Stack stack;
   for (size_t i = 0; i < step.operands.size(); ++i) {
@@ -107,7 +114,8 @@ inline void run_step_by_dispatcher(const CompiledStep& step, const std::vector<c
     }
   }
   for (const AttributeSource& source : step.attributes) {
-    stack.push_back(source.forward < 0 ? source.value : forward_attributes[static_cast<size_t>(source.forward)]);
+    stack.push_back(source.forward < 0 ? source.value
+                                       : forward_attributes[static_cast<size_t>(source.forward)]);
   }
   step.target->handle->callBoxed(&stack);
   for (size_t o = 0; o < step.results.size(); ++o) {
@@ -120,12 +128,14 @@ inline void run_step_by_dispatcher(const CompiledStep& step, const std::vector<c
   }
 }
 
-// Runs a gradient program. Without recording and on ordinary tensors the kernels are called directly and compute only
-// what is read; otherwise each step goes through the dispatcher, so that second derivatives follow.
-inline void run_program(const Program& program, const std::vector<c10::IValue>& attributes, Operands* operands) {
+// Runs a gradient program. Without recording and on ordinary tensors the kernels are called directly and
+// compute only what is read; otherwise each step goes through the dispatcher, so that second derivatives
+// follow.
+inline void run_program(const Program& program, const std::vector<c10::IValue>& attributes,
+                        Operands* operands) {
   operands->values.resize(static_cast<size_t>(program.values));
-  bool direct = !at::GradMode::is_enabled() &&
-                !at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
+  bool direct =
+      !at::GradMode::is_enabled() && !at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
   for (const Groups* groups : {&operands->inputs, &operands->outputs, &operands->gradients}) {
     for (const Group& group : *groups) {
       for (const at::Tensor& tensor : group) direct = direct && is_plain(tensor);
@@ -148,8 +158,8 @@ struct GradientNode : Node {
   Operator* self = nullptr;
   std::vector<c10::IValue> attributes;
   Counts counts, output_counts;
-  std::vector<SavedVariable> saved;   // as the program of `recorded` reads them: inputs, then outputs
-  uint64_t recorded = 0;              // the inputs whose gradients were possible in the forward call
+  std::vector<SavedVariable> saved;  // as the program of `recorded` reads them: inputs, then outputs
+  uint64_t recorded = 0;             // the inputs whose gradients were possible in the forward call
 
   std::string name() const override { return std::string(self->plan.table->name) + "Backward"; }
 
@@ -161,7 +171,8 @@ struct GradientNode : Node {
   void save(const Tensors& inputs, const Tensors& outputs) {
     const Program& program = self->program(recorded);
     saved.reserve(program.reads_inputs.size() + program.reads_outputs.size());
-    each_flat(program.reads_inputs, counts, [&](int32_t, size_t flat) { saved.emplace_back(inputs[flat], false); });
+    each_flat(program.reads_inputs, counts,
+              [&](int32_t, size_t flat) { saved.emplace_back(inputs[flat], false); });
     each_flat(program.reads_outputs, output_counts,
               [&](int32_t, size_t flat) { saved.emplace_back(outputs[flat], true); });
   }
@@ -184,7 +195,8 @@ struct GradientNode : Node {
     size_t next = 0;
     for (size_t p = 0; p < counts.size() && next < parameters.size(); ++p) {
       const bool read = parameters[next] == static_cast<int32_t>(p);
-      for (int32_t k = 0; read && k < counts[p]; ++k) f(static_cast<int32_t>(p), flat + static_cast<size_t>(k));
+      for (int32_t k = 0; read && k < counts[p]; ++k)
+        f(static_cast<int32_t>(p), flat + static_cast<size_t>(k));
       flat += static_cast<size_t>(counts[p]);
       next += read ? 1 : 0;
     }
@@ -193,7 +205,8 @@ struct GradientNode : Node {
   // How many of the saved tensors, the last ones, are outputs.
   size_t saved_outputs() const {
     size_t total = 0;
-    if (self->gradient) each_flat(self->program(recorded).reads_outputs, output_counts, [&](int32_t, size_t) { ++total; });
+    if (self->gradient)
+      each_flat(self->program(recorded).reads_outputs, output_counts, [&](int32_t, size_t) { ++total; });
     return total;
   }
 
@@ -239,7 +252,8 @@ struct GradientNode : Node {
       return std::binary_search(list.begin(), list.end(), parameter);
     };
     each_flat(all.reads_inputs, counts, [&](int32_t p, size_t) {
-      if (read(program.reads_inputs, p)) operands->inputs[static_cast<size_t>(p)].push_back(saved[position].unpack());
+      if (read(program.reads_inputs, p))
+        operands->inputs[static_cast<size_t>(p)].push_back(saved[position].unpack());
       ++position;
     });
     each_flat(all.reads_outputs, output_counts, [&](int32_t p, size_t) {
@@ -252,8 +266,8 @@ struct GradientNode : Node {
 
   // Runs the program and lays out its results; `fits(flat, gradient)` says whether a shape is its input's.
   template <class Fits>
-  void give(const Program& program, const variable_list& gradients, Operands* operands, variable_list* results,
-            Fits fits) const {
+  void give(const Program& program, const variable_list& gradients, Operands* operands,
+            variable_list* results, Fits fits) const {
     operands->gradients.resize(output_counts.size());
     size_t flat = 0;
     for (size_t o = 0; o < output_counts.size(); ++o) {
@@ -270,8 +284,8 @@ struct GradientNode : Node {
         if (C10_UNLIKELY(gradient.defined() && !fits(flat, gradient))) {
           throw failure(OPFORGE_STATUS_INTERNAL,
                         self->plan.where + ", gradient of " + self->plan.signature.inputs[p].name,
-                        "the gradient program gives a wrong shape", "the input's shape", c10::str(gradient.sym_sizes()),
-                        "correct gradient= of the operator");
+                        "the gradient program gives a wrong shape", "the input's shape",
+                        c10::str(gradient.sym_sizes()), "correct gradient= of the operator");
         }
         (*results)[flat] = gradient;
       }
@@ -305,8 +319,9 @@ struct AutogradKernel final : c10::OperatorKernel {
       recording = recording || tensor.requires_grad();
       if (C10_UNLIKELY(tensor._fw_grad(0).defined())) {
         raising([&] {
-          throw failure(OPFORGE_STATUS_UNSUPPORTED, plan.where, "forward-mode differentiation (jvp) is not implemented",
-                        "", "", "use reverse mode: torch.func.grad, vjp, jacrev");
+          throw failure(OPFORGE_STATUS_UNSUPPORTED, plan.where,
+                        "forward-mode differentiation (jvp) is not implemented", "", "",
+                        "use reverse mode: torch.func.grad, vjp, jacrev");
         });
       }
     }
@@ -346,10 +361,10 @@ struct AutogradKernel final : c10::OperatorKernel {
   }
 
  private:
-  // Computes the operator below autograd: our CPU kernel at once where it is next, else by the dispatcher. The results
-  // stay on the stack; copies of them go to `outputs` where that is asked for.
-  void below(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack, Tensors& inputs,
-             const Counts& counts, size_t base, Tensors* outputs, Counts* output_counts) {
+  // Computes the operator below autograd: our CPU kernel at once where it is next, else by the dispatcher.
+  // The results stay on the stack; copies of them go to `outputs` where that is asked for.
+  void below(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+             Tensors& inputs, const Counts& counts, size_t base, Tensors* outputs, Counts* output_counts) {
     const Plan& plan = self->plan;
     const at::AutoDispatchBelowADInplaceOrView guard;
     const c10::DispatchKeySet after = keys & c10::after_autograd_keyset;

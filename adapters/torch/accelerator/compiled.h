@@ -1,5 +1,5 @@
-// compiled.h: the node under compiled autograd, which traces a backward pass into a graph: the node names what it
-// depends on, and the gradient program becomes a function of saved tensors and gradients.
+// compiled.h: the node under compiled autograd, which traces a backward pass into a graph: the node names
+// what it depends on, and the gradient program becomes a function of saved tensors and gradients.
 #pragma once
 
 #include <torch/csrc/autograd/input_metadata.h>
@@ -23,8 +23,10 @@ using Metadata = std::vector<std::optional<InputMetadata>>;
 
 inline std::vector<int64_t> plain(const Counts& counts) { return {counts.begin(), counts.end()}; }
 
-// The gradient program as a function of the packed arguments; the order of unpacking is that of packing below.
-inline variable_list differentiate(const variable_list& gradients, const std::vector<c10::IValue>& arguments) {
+// The gradient program as a function of the packed arguments; the order of unpacking is that of packing
+// below.
+inline variable_list differentiate(const variable_list& gradients,
+                                   const std::vector<c10::IValue>& arguments) {
   PackedArgs packed(arguments);
   const auto key = packed.unpack<std::string>();
   const auto mask = static_cast<uint64_t>(packed.unpack<int64_t>());
@@ -89,7 +91,8 @@ inline variable_list GradientNode::apply_with_saved(const variable_list& gradien
   packed.pack(compiled::plain(output_counts));
   std::vector<at::Tensor> tensors;
   const size_t inputs = saved.size() - saved_outputs();
-  for (size_t k = 0; k < saved.size(); ++k) tensors.push_back(saved[k].unpack(k >= inputs ? pointer() : NodePointer()));
+  for (size_t k = 0; k < saved.size(); ++k)
+    tensors.push_back(saved[k].unpack(k >= inputs ? pointer() : NodePointer()));
   packed.pack(tensors);
   compiled::Metadata outputs;
   for (uint32_t k = 0; k < num_inputs(); ++k) outputs.emplace_back(input_metadata(k));
@@ -103,12 +106,12 @@ inline variable_list GradientNode::apply_with_saved(const variable_list& gradien
     schema.push_back(value.isTensor() ? at::TypePtr(at::TensorType::get()) : value.type());
   }
   const auto& compiler = torch::dynamo::autograd::getPyCompilerInterface();
-  const std::string function =
-      compiler->bind_function(swap.get_py_compiler(), name(), &compiled::differentiate, std::move(schema), true, true);
-  const c10::IValue edges =
-      compiled::IValuePacker<compiled::Metadata>::pack(torch::dynamo::autograd::get_input_metadata(next_edges()));
-  variable_list results =
-      compiler->call_function(swap.get_py_compiler(), "apply_functional", function, gradients, arguments, edges);
+  const std::string function = compiler->bind_function(
+      swap.get_py_compiler(), name(), &compiled::differentiate, std::move(schema), true, true);
+  const c10::IValue edges = compiled::IValuePacker<compiled::Metadata>::pack(
+      torch::dynamo::autograd::get_input_metadata(next_edges()));
+  variable_list results = compiler->call_function(swap.get_py_compiler(), "apply_functional", function,
+                                                  gradients, arguments, edges);
   for (SavedVariable& one : saved) swap.after(one);
   return results;
 }

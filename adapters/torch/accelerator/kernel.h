@@ -20,31 +20,46 @@ using Counts = c10::SmallVector<int32_t, 8>;
 
 inline opforge_dtype dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kHalf: return {OPFORGE_CODE_FLOAT, 16, 1};
-    case at::kBFloat16: return {OPFORGE_CODE_BFLOAT, 16, 1};
-    case at::kFloat: return {OPFORGE_CODE_FLOAT, 32, 1};
-    case at::kDouble: return {OPFORGE_CODE_FLOAT, 64, 1};
-    case at::kChar: return {OPFORGE_CODE_INT, 8, 1};
-    case at::kShort: return {OPFORGE_CODE_INT, 16, 1};
-    case at::kInt: return {OPFORGE_CODE_INT, 32, 1};
-    case at::kLong: return {OPFORGE_CODE_INT, 64, 1};
-    case at::kByte: return {OPFORGE_CODE_UINT, 8, 1};
-    case at::kUInt16: return {OPFORGE_CODE_UINT, 16, 1};
-    case at::kUInt32: return {OPFORGE_CODE_UINT, 32, 1};
-    case at::kUInt64: return {OPFORGE_CODE_UINT, 64, 1};
-    case at::kBool: return {OPFORGE_CODE_BOOL, 8, 1};
-    default: return {OPFORGE_CODE_OPAQUE, 0, 0};
+    case at::kHalf:
+      return {OPFORGE_CODE_FLOAT, 16, 1};
+    case at::kBFloat16:
+      return {OPFORGE_CODE_BFLOAT, 16, 1};
+    case at::kFloat:
+      return {OPFORGE_CODE_FLOAT, 32, 1};
+    case at::kDouble:
+      return {OPFORGE_CODE_FLOAT, 64, 1};
+    case at::kChar:
+      return {OPFORGE_CODE_INT, 8, 1};
+    case at::kShort:
+      return {OPFORGE_CODE_INT, 16, 1};
+    case at::kInt:
+      return {OPFORGE_CODE_INT, 32, 1};
+    case at::kLong:
+      return {OPFORGE_CODE_INT, 64, 1};
+    case at::kByte:
+      return {OPFORGE_CODE_UINT, 8, 1};
+    case at::kUInt16:
+      return {OPFORGE_CODE_UINT, 16, 1};
+    case at::kUInt32:
+      return {OPFORGE_CODE_UINT, 32, 1};
+    case at::kUInt64:
+      return {OPFORGE_CODE_UINT, 64, 1};
+    case at::kBool:
+      return {OPFORGE_CODE_BOOL, 8, 1};
+    default:
+      return {OPFORGE_CODE_OPAQUE, 0, 0};
   }
 }
 
 inline at::ScalarType scalar_type_of(opforge_dtype dtype, const std::string& where) {
-  static constexpr at::ScalarType kAll[] = {at::kFloat,  at::kDouble, at::kHalf,   at::kBFloat16, at::kLong,
-                                            at::kInt,    at::kShort,  at::kChar,   at::kByte,     at::kUInt16,
+  static constexpr at::ScalarType kAll[] = {at::kFloat,  at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
+                                            at::kInt,    at::kShort,  at::kChar, at::kByte,     at::kUInt16,
                                             at::kUInt32, at::kUInt64, at::kBool};
   for (const at::ScalarType type : kAll) {
     if (detail::same(dtype_of(type), dtype)) return type;
   }
-  throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "PyTorch has no such dtype", "", detail::dtype_name(dtype));
+  throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "PyTorch has no such dtype", "",
+                detail::dtype_name(dtype));
 }
 
 inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
@@ -148,7 +163,8 @@ struct OutputMaker {
   static opforge_status allocate(CallContext* context, int32_t index, const int64_t* shape, int32_t rank) {
     auto& self = *static_cast<OutputMaker*>(context->call);
     if (index < 0 || static_cast<size_t>(index) >= self.numbers.size()) {
-      return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL, "allocate_output: there is no such output");
+      return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL,
+                                 "allocate_output: there is no such output");
     }
     try {
       self.make(static_cast<size_t>(index), {shape, static_cast<size_t>(rank)});
@@ -159,8 +175,8 @@ struct OutputMaker {
   }
 };
 
-// Runs the operator's kernel. `wanted` (or NULL = all) says per output parameter whether it is asked for; one that is
-// not gets no tensor. Outputs are appended flat, with a count per parameter.
+// Runs the operator's kernel. `wanted` (or NULL = all) says per output parameter whether it is asked for; one
+// that is not gets no tensor. Outputs are appended flat, with a count per parameter.
 inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, const Attributes& attributes,
                        const std::vector<bool>* wanted, Tensors* outputs, Counts* output_counts) {
   const size_t n = inputs.size();
@@ -171,8 +187,9 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
     for (int32_t k = 0; k < counts[i]; ++k, ++flat) {
       const at::Tensor& tensor = inputs[flat];
       if (C10_UNLIKELY(tensor.layout() != at::kStrided)) {
-        throw failure(OPFORGE_STATUS_UNSUPPORTED, argument(plan, i), "not a strided tensor", "a dense or strided tensor",
-                      c10::str(tensor.layout()), "call to_dense(), or pass a sparse tensor's parts one by one");
+        throw failure(OPFORGE_STATUS_UNSUPPORTED, argument(plan, i), "not a strided tensor",
+                      "a dense or strided tensor", c10::str(tensor.layout()),
+                      "call to_dense(), or pass a sparse tensor's parts one by one");
       }
       if (C10_UNLIKELY(!tensor.is_cpu())) {
         throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, argument(plan, i), "inputs are on different devices",
@@ -226,7 +243,8 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
   CallContext context(&parallel_chunks, kernel->data);
   context.call = &made;
   context.allocate = &OutputMaker::allocate;
-  const opforge_arguments in{views.data(), counts.data(), static_cast<int32_t>(n), static_cast<int32_t>(counts.size())};
+  const opforge_arguments in{views.data(), counts.data(), static_cast<int32_t>(n),
+                             static_cast<int32_t>(counts.size())};
   const opforge_arguments out{views.data() + n, output_counts->data(), static_cast<int32_t>(numbers.size()),
                               static_cast<int32_t>(output_counts->size())};
   const opforge_status status = kernel->run(&context.base, &in, &out, attributes.data());

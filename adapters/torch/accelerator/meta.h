@@ -20,11 +20,11 @@ struct DimTraits<c10::SymInt> {
   static D unknown() { return D(-1); }
   static D from(int64_t number) { return D(number); }
   static std::optional<int64_t> constant(const D& dim) { return dim.maybe_as_int(); }
-  static bool require_equal(const D& a, const D& b) {
-    return a.sym_eq(b).expect_true(__FILE__, __LINE__);
-  }
+  static bool require_equal(const D& a, const D& b) { return a.sym_eq(b).expect_true(__FILE__, __LINE__); }
   static bool require_nonnegative(const D& a) { return a.sym_ge(0).expect_true(__FILE__, __LINE__); }
-  static bool require_divisible(const D& a, int64_t b) { return (a % D(b)).sym_eq(0).expect_true(__FILE__, __LINE__); }
+  static bool require_divisible(const D& a, int64_t b) {
+    return (a % D(b)).sym_eq(0).expect_true(__FILE__, __LINE__);
+  }
   static bool decide_one(const D& a) { return a.sym_eq(1).guard_or_false(__FILE__, __LINE__); }
   static bool compute(char op, const D& a, const D& b, D* out) {
     if (const auto left = a.maybe_as_int(), right = b.maybe_as_int(); left && right) {
@@ -71,7 +71,8 @@ struct MetaKernel final : c10::OperatorKernel {
       for (int32_t k = 0; k < counts[i]; ++k, ++flat) {
         if (tensors[flat].device() != tensors[0].device()) {
           throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, argument(plan, i), "inputs are on different devices",
-                        c10::str(tensors[0].device()), c10::str(tensors[flat].device()), "move them to one device");
+                        c10::str(tensors[0].device()), c10::str(tensors[flat].device()),
+                        "move them to one device");
         }
         const c10::SymIntArrayRef sizes = tensors[flat].sym_sizes();
         shapes.push_back({sizes.data(), static_cast<int32_t>(sizes.size())});

@@ -27,9 +27,9 @@ struct CompiledStep {
 
 struct Program {
   std::vector<CompiledStep> steps;
-  std::vector<detail::Operand> results;  // one per forward input parameter
+  std::vector<detail::Operand> results;                               // one per forward input parameter
   std::vector<int32_t> reads_inputs, reads_outputs, reads_gradients;  // parameters, ascending
-  int32_t values = 0;  // highest value number + 1
+  int32_t values = 0;                                                 // highest value number + 1
 };
 
 inline c10::IValue literal_value(const detail::Literal& literal, int32_t kind) {

@@ -65,7 +65,9 @@ class Attributes {
   }
 
  private:
-  static opforge_string view(const std::string& text) { return {text.data(), static_cast<int64_t>(text.size())}; }
+  static opforge_string view(const std::string& text) {
+    return {text.data(), static_cast<int64_t>(text.size())};
+  }
   static double round_float(double value) { return static_cast<double>(static_cast<float>(value)); }
 
   opforge_attribute& next(int32_t kind) {

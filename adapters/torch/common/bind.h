@@ -13,8 +13,8 @@ namespace opforge::torch_host {
 // What one call's inputs say. Output tensors are flat; a dimension of -1 depends on data.
 class Bound {
  public:
-  Small<opforge_dtype, 4> types;   // per type variable
-  Small<int32_t, 8> counts;        // output tensors per output parameter
+  Small<opforge_dtype, 4> types;  // per type variable
+  Small<int32_t, 8> counts;       // output tensors per output parameter
 
   int32_t outputs() const { return static_cast<int32_t>(ranks_.size()); }
   const int64_t* sizes(int32_t output) const { return dims_.data() + starts_[static_cast<size_t>(output)]; }
@@ -94,7 +94,8 @@ inline bool fast_shapes(const Plan& plan, const opforge_tensor* tensors, Bound* 
   }
   for (size_t o = 0; o < plan.fast.broadcasts.size(); ++o) {
     const detail::Parameter& output = plan.signature.outputs[o];
-    bound->add_output(output.variable < 0 ? output.dtype : bound->types[static_cast<size_t>(output.variable)]);
+    bound->add_output(output.variable < 0 ? output.dtype
+                                          : bound->types[static_cast<size_t>(output.variable)]);
     bound->counts.push_back(1);
     int32_t rank = 0;
     for (const int32_t i : plan.fast.broadcasts[o]) rank = tensors[i].ndim > rank ? tensors[i].ndim : rank;
@@ -117,10 +118,11 @@ inline bool fast_shapes(const Plan& plan, const opforge_tensor* tensors, Bound* 
 }  // namespace detail_bind
 
 // Checks the inputs and infers the outputs; raises Failure with the words of the schema.
-inline void bind(const Plan& plan, const opforge_tensor* tensors, const int32_t* counts, const Attributes& attributes,
-                 Bound* bound) {
+inline void bind(const Plan& plan, const opforge_tensor* tensors, const int32_t* counts,
+                 const Attributes& attributes, Bound* bound) {
   if (plan.fast.usable) {
-    if (detail_bind::fast_types(plan, tensors, bound) && detail_bind::fast_shapes(plan, tensors, bound)) return;
+    if (detail_bind::fast_types(plan, tensors, bound) && detail_bind::fast_shapes(plan, tensors, bound))
+      return;
     bound->clear();
   }
   std::vector<detail::ShapeView<int64_t>> shapes;

@@ -1,4 +1,5 @@
-// context.h: what a PyTorch adapter offers to a running kernel: scratch memory, error text, the host's threads.
+// context.h: what a PyTorch adapter offers to a running kernel: scratch memory, error text, the host's
+// threads.
 #pragma once
 
 #include <cstdio>
@@ -56,8 +57,8 @@ inline void run_chunks(int64_t begin, int64_t end, void* pointer) {
   inside = before;
 }
 
-// The host's own parallel_for divides by the number of threads; dividing into chunks of `grain` first keeps the
-// results of a kernel independent of it.
+// The host's own parallel_for divides by the number of threads; dividing into chunks of `grain` first keeps
+// the results of a kernel independent of it.
 inline opforge_status parallel_for(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
                                    void* user) {
   if (n <= 0) return OPFORGE_STATUS_OK;

@@ -1,5 +1,6 @@
 // failure.h: errors of the adapters: one exception with a status, and the last one of each thread, from which
-// Python makes the class that opforge promises (PyTorch itself turns every C++ exception into a RuntimeError).
+// Python makes the class that opforge promises (PyTorch itself turns every C++ exception into a
+// RuntimeError).
 #pragma once
 
 #include <exception>

@@ -1,5 +1,5 @@
-// plan.h: one operator of a kernel library, read once at registration: its signature, its schema in PyTorch's words,
-// and the choice of a kernel. Nothing here knows PyTorch's types; both routes use it.
+// plan.h: one operator of a kernel library, read once at registration: its signature, its schema in PyTorch's
+// words, and the choice of a kernel. Nothing here knows PyTorch's types; both routes use it.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,9 @@
 
 namespace opforge::torch_host {
 
-// Shapes by broadcasting alone, for signatures in which every input is one *S: what formula operators have. It gives
-// what detail::Binder gives, without touching the heap; whatever it does not take, the binder does, or explains.
+// Shapes by broadcasting alone, for signatures in which every input is one *S: what formula operators have.
+// It gives what detail::Binder gives, without touching the heap; whatever it does not take, the binder does,
+// or explains.
 struct FastRule {
   bool usable = false;
   std::vector<int32_t> first_with_run;           // per input: the first input that has the same *S
@@ -29,7 +30,7 @@ struct Plan {
   std::string where;  // domain::Name, for messages
   detail::Signature signature;
   FastRule fast;
-  std::string schema;      // PyTorch schema without the name: "(Tensor x, *, float lo=0.1) -> Tensor"
+  std::string schema;           // PyTorch schema without the name: "(Tensor x, *, float lo=0.1) -> Tensor"
   bool data_dependent = false;  // an output has a dimension `_`
 
   // The kernel for these dtypes (one per type variable); raises with the list of those that exist.
@@ -63,7 +64,8 @@ inline Failure failure_of(const detail::Problem& problem) {
 }
 
 inline Failure kernel_failure(const Plan& plan, opforge_status status, const std::string& text) {
-  return failure(status, plan.where, text.empty() ? "the kernel failed with status " + std::to_string(status) : text);
+  return failure(status, plan.where,
+                 text.empty() ? "the kernel failed with status " + std::to_string(status) : text);
 }
 
 inline Plan::Plan(const opforge_operator* table_operator)
@@ -76,13 +78,15 @@ inline Plan::Plan(const opforge_operator* table_operator)
                   "build the operator package again with this version of opforge");
   }
   detail::Problem problem;
-  if (!detail::parse_signature(table->signature, table->types, where, &signature, &problem)) throw failure_of(problem);
+  if (!detail::parse_signature(table->signature, table->types, where, &signature, &problem))
+    throw failure_of(problem);
   if (signature.inputs.empty()) {
-    throw failure(OPFORGE_STATUS_UNSUPPORTED, key, "PyTorch chooses a kernel by an input tensor", "at least one input",
-                  "none");
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, key, "PyTorch chooses a kernel by an input tensor",
+                  "at least one input", "none");
   }
   for (const detail::Parameter& output : signature.outputs) {
-    for (const detail::Dim& dim : output.dims) data_dependent = data_dependent || dim.kind == detail::Dim::kAny;
+    for (const detail::Dim& dim : output.dims)
+      data_dependent = data_dependent || dim.kind == detail::Dim::kAny;
   }
   find_fast_rule();
   schema = torch_schema();
@@ -91,7 +95,9 @@ inline Plan::Plan(const opforge_operator* table_operator)
 inline void Plan::find_fast_rule() {
   std::vector<int32_t> run_of;  // per input: the number of its *S
   for (const detail::Parameter& input : signature.inputs) {
-    if (input.optional || input.variadic || input.dims.size() != 1 || input.dims[0].kind != detail::Dim::kRest) return;
+    if (input.optional || input.variadic || input.dims.size() != 1 ||
+        input.dims[0].kind != detail::Dim::kRest)
+      return;
     run_of.push_back(input.dims[0].ids[0]);
   }
   const auto first_with = [&](int32_t id) {
@@ -118,7 +124,8 @@ inline const opforge_kernel* Plan::kernel(const opforge_dtype* bound, int32_t de
   const size_t variables = signature.types.size();
   for (int32_t k = 0; k < table->n_kernels; ++k) {
     const opforge_kernel* candidate = table->kernels[k];
-    if (candidate->device_type != device_type || candidate->n_dtypes != static_cast<int32_t>(variables)) continue;
+    if (candidate->device_type != device_type || candidate->n_dtypes != static_cast<int32_t>(variables))
+      continue;
     bool fits = true;
     for (size_t v = 0; fits && v < variables; ++v) fits = detail::same(candidate->dtypes[v], bound[v]);
     if (fits) return candidate;
@@ -167,7 +174,8 @@ inline const char* type(const detail::Parameter& parameter) {
 }
 
 inline const char* type(int32_t attribute_kind) {
-  static const char* const kTypes[] = {"", "int", "float", "str", "bool", "int[]", "float[]", "str[]", "bool[]"};
+  static const char* const kTypes[] = {"",      "int",     "float", "str",   "bool",
+                                       "int[]", "float[]", "str[]", "bool[]"};
   return kTypes[attribute_kind];
 }
 
@@ -193,7 +201,8 @@ inline std::string Plan::torch_schema() const {
   std::vector<std::string> arguments, results;
   for (size_t i = 0; i < signature.inputs.size(); ++i) {
     bool rest_optional = true;
-    for (size_t k = i; k < signature.inputs.size(); ++k) rest_optional = rest_optional && signature.inputs[k].optional;
+    for (size_t k = i; k < signature.inputs.size(); ++k)
+      rest_optional = rest_optional && signature.inputs[k].optional;
     arguments.push_back(std::string(words::type(signature.inputs[i])) + " " + signature.inputs[i].name +
                         (rest_optional ? "=None" : ""));
   }

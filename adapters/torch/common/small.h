@@ -1,4 +1,5 @@
-// small.h: a growing array whose first N elements need no heap; a call of an operator touches a handful of them.
+// small.h: a growing array whose first N elements need no heap; a call of an operator touches a handful of
+// them.
 #pragma once
 
 #include <cstddef>

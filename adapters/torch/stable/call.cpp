@@ -128,8 +128,8 @@ struct Call {
                     "another layout", "call to_dense(), or pass a sparse tensor's parts one by one");
     }
     if (device != torch.cpu) {
-      throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name, "inputs are on different devices", "all on the CPU",
-                    "one on another device", "move them to one device");
+      throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name, "inputs are on different devices",
+                    "all on the CPU", "one on another device", "move them to one device");
     }
     view.dtype = dtypes().from_torch(number);
     view.device = {OPFORGE_DEVICE_CPU, 0};
@@ -145,8 +145,8 @@ struct Call {
     const Shims& torch = shims();
     bool dense = false;
     torch.check(torch.aoti_torch_is_contiguous(tensors[flat].get(), &dense), "is_contiguous");
-    const bool aligned = kernel->alignment == 0 ||
-                         reinterpret_cast<uintptr_t>(views[flat].data) % kernel->alignment == 0;
+    const bool aligned =
+        kernel->alignment == 0 || reinterpret_cast<uintptr_t>(views[flat].data) % kernel->alignment == 0;
     if (!dense && (kernel->flags & OPFORGE_KERNEL_STRIDED) != 0 && aligned) return;
     if (!dense || !aligned) {
       if (dense) {
@@ -170,8 +170,8 @@ Handle new_tensor(const int64_t* shape, int32_t rank, opforge_dtype dtype, const
   }
   Handle handle = nullptr;
   const Shims& torch = shims();
-  torch.check(torch.aoti_torch_empty_strided(rank, shape, strides.data(), dtypes().to_torch(dtype, where), torch.cpu, 0,
-                                             &handle),
+  torch.check(torch.aoti_torch_empty_strided(rank, shape, strides.data(), dtypes().to_torch(dtype, where),
+                                             torch.cpu, 0, &handle),
               "empty_strided");
   return handle;
 }
@@ -193,7 +193,8 @@ struct Outputs {
 opforge_status allocate_output(CallContext* context, int32_t index, const int64_t* shape, int32_t rank) {
   auto& outputs = *static_cast<Outputs*>(context->call);
   if (index < 0 || index >= outputs.bound.outputs()) {
-    return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL, "allocate_output: there is no such output");
+    return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL,
+                               "allocate_output: there is no such output");
   }
   try {
     outputs.make(index, shape, rank);
@@ -232,7 +233,8 @@ void call_kernel(const Plan& plan, StableValue* stack, uint64_t inputs, uint64_t
   Call call(plan);
   call.take_inputs(stack);
   call.take_attributes(stack + signature.inputs.size());
-  if (inputs != signature.inputs.size() + signature.attributes.size() || outputs != signature.outputs.size()) {
+  if (inputs != signature.inputs.size() + signature.attributes.size() ||
+      outputs != signature.outputs.size()) {
     throw failure(OPFORGE_STATUS_INTERNAL, plan.where, "the registered schema does not fit the operator");
   }
   const size_t n = call.tensors.size();
@@ -242,7 +244,9 @@ void call_kernel(const Plan& plan, StableValue* stack, uint64_t inputs, uint64_t
     for (int32_t k = 0; k < call.counts[i]; ++k, ++flat) {
       call.read(flat, argument(plan, i));
       if (!detail::is_known(call.views[flat].dtype)) {
-        throw foreign_dtype(plan, i, "a dtype that the ABI does not have (PyTorch's number " + std::to_string(call.number) + ")");
+        throw foreign_dtype(
+            plan, i,
+            "a dtype that the ABI does not have (PyTorch's number " + std::to_string(call.number) + ")");
       }
     }
   }

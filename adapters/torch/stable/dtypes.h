@@ -1,4 +1,5 @@
-// dtypes.h: PyTorch's dtype numbers (asked from the process, they are PyTorch's own) and the ABI's dtype triples.
+// dtypes.h: PyTorch's dtype numbers (asked from the process, they are PyTorch's own) and the ABI's dtype
+// triples.
 #pragma once
 
 #include <string>
@@ -37,7 +38,8 @@ class Dtypes {
     for (int32_t number = 0; number < kNumbers; ++number) {
       if (table_[number].bits != 0 && detail::same(table_[number], dtype)) return number;
     }
-    throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "PyTorch has no such dtype", "", detail::dtype_name(dtype));
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "PyTorch has no such dtype", "",
+                  detail::dtype_name(dtype));
   }
 
  private:

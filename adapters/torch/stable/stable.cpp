@@ -1,8 +1,8 @@
 // stable.cpp: registers the operators of any kernel library with PyTorch through its stable C ABI.
 //
-// A kernel of that ABI gets no pointer of ours, so there is a pool of functions made from one template: function k
-// serves the operator in slot k. Schema and CPU kernel are registered here; the fake kernel, autograd and autocast
-// are Python's (src/opforge/frameworks/torch).
+// A kernel of that ABI gets no pointer of ours, so there is a pool of functions made from one template:
+// function k serves the operator in slot k. Schema and CPU kernel are registered here; the fake kernel,
+// autograd and autocast are Python's (src/opforge/frameworks/torch).
 #include <array>
 #include <cstdio>
 #include <exception>
@@ -28,8 +28,8 @@ struct State {
   bool open = false;
   size_t used = 0;
   std::unique_ptr<Plan> slots[kSlots];
-  std::map<std::string, size_t> names;                                // "namespace::name" -> slot
-  std::map<std::string, std::pair<Handle, Handle>> namespaces;        // schema fragment and CPU kernels
+  std::map<std::string, size_t> names;                          // "namespace::name" -> slot
+  std::map<std::string, std::pair<Handle, Handle>> namespaces;  // schema fragment and CPU kernels
 };
 
 State& state() {
@@ -71,18 +71,21 @@ void define(const opforge_operator* table, const std::string& space, const std::
   if (const auto known = all.names.find(full); known != all.names.end()) {
     const Plan& before = *all.slots[known->second];
     if (before.key == plan->key && before.schema == plan->schema) return;
-    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, full, "the name is taken by another operator", before.key + before.schema,
-                  plan->key + plan->schema, "give one of them another host_name");
+    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, full, "the name is taken by another operator",
+                  before.key + before.schema, plan->key + plan->schema, "give one of them another host_name");
   }
   if (all.used == kSlots) {
-    throw failure(OPFORGE_STATUS_UNSUPPORTED, full, "too many operators in one process", std::to_string(kSlots), "",
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, full, "too many operators in one process",
+                  std::to_string(kSlots), "",
                   "build the accelerator (opforge build --host torch): it has no such limit");
   }
   const Shims& torch = shims();
   auto& [fragment, kernels] = all.namespaces[space];
   if (fragment == nullptr) {
-    torch.check(torch.aoti_torch_library_init_fragment(space.c_str(), "opforge", 0, &fragment), "library_init_fragment");
-    torch.check(torch.aoti_torch_library_init_impl(space.c_str(), "CPU", "opforge", 0, &kernels), "library_init_impl");
+    torch.check(torch.aoti_torch_library_init_fragment(space.c_str(), "opforge", 0, &fragment),
+                "library_init_fragment");
+    torch.check(torch.aoti_torch_library_init_impl(space.c_str(), "CPU", "opforge", 0, &kernels),
+                "library_init_impl");
   }
   const size_t slot = all.used;
   const std::string schema = name + plan->schema;
@@ -126,8 +129,8 @@ OPFORGE_EXPORT int32_t opforge_torch_open(const char* libtorch_cpu, char* error,
 }
 
 // Registers one operator of a table as torch.ops.<space>.<name>. Doing it again changes nothing.
-OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const char* space, const char* name,
-                                            char* error, size_t size) {
+OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const char* space,
+                                            const char* name, char* error, size_t size) {
   return guarded(error, size, [&] { define(table, space, name); });
 }
 

@@ -1,5 +1,5 @@
-// value.h: owners of what travels on the stable ABI's stack. A kernel owns its arguments: every handle goes into one
-// of these before anything is checked, so that no error path leaks.
+// value.h: owners of what travels on the stable ABI's stack. A kernel owns its arguments: every handle goes
+// into one of these before anything is checked, so that no error path leaks.
 #pragma once
 
 #include <cstring>
@@ -57,8 +57,9 @@ class Tensor {
  private:
   void copy(const char* name) {
     const Shims& torch = shims();
-    // aten::contiguous(Tensor, *, MemoryFormat) and aten::clone(Tensor, *, MemoryFormat?): the second wants its
-    // format as an optional, and memory for that is PyTorch's from 2.13 on; "none" keeps a dense tensor dense.
+    // aten::contiguous(Tensor, *, MemoryFormat) and aten::clone(Tensor, *, MemoryFormat?): the second wants
+    // its format as an optional, and memory for that is PyTorch's from 2.13 on; "none" keeps a dense tensor
+    // dense.
     StableValue stack[2] = {pack(release()), 0};
     if (std::strcmp(name, "aten::contiguous") == 0) stack[1] = pack(torch.contiguous_format);
     torch.check(torch.torch_call_dispatcher(name, "", stack, torch.version), name);

@@ -123,7 +123,8 @@ def _run(program: Program, tensors: Sequence[Any], attributes: Sequence[Any]) ->
 
     dtype = tensors[0].dtype
     compute = torch.float64 if dtype == torch.float64 else torch.float32
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    broadcast_shapes: Any = torch.broadcast_shapes
+    shape = broadcast_shapes(*(tensor.shape for tensor in tensors))
     types: dict[ValueType, torch.dtype] = {
         ValueType.T: compute,
         ValueType.BOOL: torch.bool,

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 ROUTE = os.environ.get("OPFORGE_TORCH_ROUTE", "")
-collect_ignore_glob = ["test_routes.py"] if ROUTE else ["[!c]*.py"]
-if not ROUTE:
-    collect_ignore_glob = [path.name for path in Path(__file__).parent.glob("test_*.py") if path.name != "test_routes.py"]
+_OWN = sorted(path.name for path in Path(__file__).parent.glob("test_*.py"))
+collect_ignore_glob = ["test_routes.py"] if ROUTE else [name for name in _OWN if name != "test_routes.py"]
 
 DATA = Path(__file__).parents[2] / "data"
 INCLUDE = Path(__file__).parents[3] / "include"

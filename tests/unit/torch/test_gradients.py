@@ -89,7 +89,9 @@ def test_backward_through_a_non_differentiable_operator_raises(hand):
         x = torch.randn(3, 4, requires_grad=True)
         y = call(x * 1.0)
         assert y.requires_grad
-        with pytest.raises((RuntimeError, ValueError), match=r"(?s)test.hand::\w+: the operator is not differentiable.*detach"):
+        with pytest.raises(
+            (RuntimeError, ValueError), match=r"(?s)test.hand::\w+: the operator is not differentiable.*detach"
+        ):
             y.sum().backward()
 
 
@@ -160,7 +162,9 @@ def test_retain_graph_and_checkpoint(hand):
 def test_hooks_on_saved_tensors_are_called(hand):
     seen = []
     x = torch.randn(4, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append("pack") or t, lambda t: seen.append("unpack") or t):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: seen.append("pack") or t, lambda t: seen.append("unpack") or t
+    ):
         y = hand.gelu(x)
     y.sum().backward()
     assert seen == ["pack", "unpack"]
@@ -199,7 +203,9 @@ def test_vmap_of_kernel_operators(hand):
 
 def test_forward_mode_raises_and_is_never_silently_zero(hand):
     x = torch.randn(3)
-    with pytest.raises((RuntimeError, ValueError), match=r"Gelu: forward-mode differentiation \(jvp\) is not implemented"):
+    with pytest.raises(
+        (RuntimeError, ValueError), match=r"Gelu: forward-mode differentiation \(jvp\) is not implemented"
+    ):
         torch.func.jvp(hand.gelu, (x,), (x,))
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(x, x)

@@ -1,4 +1,4 @@
-"""The host around the operators: names, registration, calls by operator objects, autocast, layers, threads, switches."""
+"""The host around the operators: names, registration, calls by operator objects, autocast, layers, threads."""
 
 import copy
 import io
@@ -135,7 +135,7 @@ def test_calls_raise_the_classes_of_opforge():
 def test_an_earlier_failure_is_not_mistaken_for_a_later_one():
     with pytest.raises((RuntimeError, TypeError)):
         torch.ops.com_example.custom_gelu(torch.ones(2, dtype=torch.int64))
-    with pytest.raises(NotImplementedError, match="QuantizedCPU|backend"):
+    with pytest.raises(NotImplementedError, match=r"QuantizedCPU|backend"):
         custom_gelu(torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8))
 
 
@@ -313,7 +313,9 @@ def test_unknown_values_in_the_environment_are_named(monkeypatch):
 def test_missing_adapters_are_listed_with_their_reasons(monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE", str(tmp_path))
     monkeypatch.setenv("OPFORGE_TORCH_ROUTE", "accelerator")
-    with pytest.raises(CandidateError, match=r"(?s)accelerator: not built for this PyTorch yet.*opforge build --host torch"):
+    with pytest.raises(
+        CandidateError, match=r"(?s)accelerator: not built for this PyTorch yet.*opforge build --host torch"
+    ):
         _adapter._choose()
     monkeypatch.setenv("OPFORGE_TORCH_ROUTE", "auto")
     assert _adapter._choose().route == "stable"

@@ -75,14 +75,31 @@ def test_attribute_defaults_arrive(hand):
 
 def test_attributes_of_every_kind_arrive(hand):
     facts = hand.attributes(
-        torch.ones(1), i=-(2**62), f=1e-3, s="grüße", b=False, li=[], lf=[0.1, 2.0], ls=["", "日本"], lb=[True, True, False]
+        torch.ones(1),
+        i=-(2**62),
+        f=1e-3,
+        s="grüße",
+        b=False,
+        li=[],
+        lf=[0.1, 2.0],
+        ls=["", "日本"],
+        lb=[True, True, False],
     ).tolist()
     small = float(torch.tensor(0.1))
     assert facts[:13] == [
         -(2.0**62), float(torch.tensor(1e-3)), 7, ord("e"), 0, 0, 0, 2, small + 4.0, 2, 2 * 6, 3, 3,
     ]  # fmt: skip
     assert hand.attributes(torch.ones(1), s="").tolist()[2:4] == [0, 0]
-    assert hand.attributes(torch.ones(1), li=[7, 8, 9], ls=[], lb=[]).tolist()[5:13] == [3, 7 + 16 + 27, 0, 0, 0, 0, 0, 0]
+    assert hand.attributes(torch.ones(1), li=[7, 8, 9], ls=[], lb=[]).tolist()[5:13] == [
+        3,
+        7 + 16 + 27,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -101,13 +118,17 @@ def test_chunks_do_not_depend_on_the_number_of_threads(hand, threads):
 def test_errors_say_what_where_expected_and_got(hand):
     with pytest.raises((RuntimeError, ValueError), match=r"test.hand::Take: indices\[1\] = 9 is out of range \[0, 3\)"):
         hand.take(torch.ones(3), torch.tensor([0, 9]))
-    with pytest.raises((RuntimeError, ValueError), match=r"(?s)MulRows, argument b: dimension 0 is wrong.*n = 4.*got: 3"):
+    with pytest.raises(
+        (RuntimeError, ValueError), match=r"(?s)MulRows, argument b: dimension 0 is wrong.*n = 4.*got: 3"
+    ):
         hand.mul_rows(torch.ones(2, 4), torch.ones(3))
     with pytest.raises((RuntimeError, ValueError), match=r"(?s)MulRows, argument a: wrong rank.*rank 2.*rank 1"):
         hand.mul_rows(torch.ones(4), torch.ones(4))
     with pytest.raises((RuntimeError, TypeError), match=r"(?s)Gelu, argument x: wrong dtype.*T: f32, f64.*i64"):
         hand.gelu(torch.ones(2, dtype=torch.int64))
-    with pytest.raises((RuntimeError, TypeError), match=r"(?s)MulRows, argument b: wrong dtype.*f32, as T in argument a.*f64"):
+    with pytest.raises(
+        (RuntimeError, TypeError), match=r"(?s)MulRows, argument b: wrong dtype.*f32, as T in argument a.*f64"
+    ):
         hand.mul_rows(torch.ones(2, 4), torch.ones(4, dtype=torch.float64))
     with pytest.raises((RuntimeError, TypeError), match=r"(?s)Take, argument indices: wrong dtype.*I: i32, i64"):
         hand.take(torch.ones(3), torch.ones(3))

@@ -22,8 +22,9 @@ import torch
 
 from opforge import _paths
 from opforge.build.cache import open_cache
-from opforge.build.compile import Unit, compile_units, link
+from opforge.build.compile import compile_units, link
 from opforge.build.toolchain import find_compiler
+from opforge.codegen.units import Unit
 from opforge.errors import ArgumentError, BuildError, OpforgeError, UnsupportedError
 
 __all__ = ["build", "build_in_background", "built", "failure", "sources"]
@@ -57,7 +58,12 @@ def _files() -> list[Path]:
 def _key() -> str:
     """Name the build: this PyTorch, this platform, these sources. Not the compiler, which a lookup must not ask."""
     digest = hashlib.sha256()
-    identity = (torch.__version__, str(torch.version.git_version), str(torch._C._GLIBCXX_USE_CXX11_ABI), platform.machine())
+    identity = (
+        torch.__version__,
+        str(torch.version.git_version),
+        str(torch._C._GLIBCXX_USE_CXX11_ABI),
+        platform.machine(),
+    )
     for part in (*identity, *_flags()):
         digest.update(part.encode() + b"\0")
     for path in _files():
@@ -99,7 +105,9 @@ def build(*, force: bool = False) -> Path:
     """
     root = Path(torch.__file__).parent
     if not (root / "include" / "torch" / "library.h").is_file():
-        raise UnsupportedError("this PyTorch has no C++ headers", where=str(root), hint="install PyTorch from its wheels")
+        raise UnsupportedError(
+            "this PyTorch has no C++ headers", where=str(root), hint="install PyTorch from its wheels"
+        )
     cache = open_cache()
     key = _key()
     done = cache.lookup(_NAME, key)
@@ -111,7 +119,9 @@ def build(*, force: bool = False) -> Path:
         if done is not None:
             return done
         if not force and (text := failure()) is not None:
-            raise BuildError("an earlier build of the accelerator failed", where=_NAME, got=text, hint="build with force=True")
+            raise BuildError(
+                "an earlier build of the accelerator failed", where=_NAME, got=text, hint="build with force=True"
+            )
         where = f"the accelerator for torch {torch.__version__}"
         started = time.time_ns()
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
-def register(entry: Entry, library: torch.library.Library) -> None:
+def register(entry: Entry, library: Any) -> None:  # noqa: ANN401 - a torch.library.Library
     """Register the autocast kernel, unless the rule is ``none``."""
     if entry.autocast == "none":
         return

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.autograd.forward_ad as forward_ad
+import torch.autograd.forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 
 from opforge.errors import UnsupportedError
@@ -27,10 +27,11 @@ __all__ = ["register"]
 
 _after: Any = torch._C._after_autograd_keyset
 _below: Any = torch._C._AutoDispatchBelowAutograd
+_forward_ad: Any = torch.autograd.forward_ad
 _active = torch._C._are_functorch_transforms_active
 
 
-def register(entry: Entry, library: torch.library.Library) -> None:
+def register(entry: Entry, library: Any) -> None:  # noqa: ANN401 - a torch.library.Library
     """Register the autograd kernel."""
     library.impl(entry.name, _make_kernel(entry), "Autograd", with_keyset=True)
 
@@ -42,11 +43,11 @@ def _make_kernel(entry: Entry) -> Callable[..., Any]:
     defaults = {a.name: a.default for a in entry.signature.attributes if not isinstance(a.default, Required)}
     function = _plain_function(entry) if entry.plain else _general_function(entry)
     # Function.apply would enter functorch from the top; this is the function's own, one level down.
-    apply = super(torch.autograd.Function, function).apply
+    apply = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     plain = entry.plain
 
     def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        if forward_ad._current_level >= 0:
+        if _forward_ad._current_level >= 0:
             _refuse_tangents(entry, arguments)
         keyset = keyset & _after
         if not (recording() and any_requires_grad(*arguments)):
@@ -71,7 +72,12 @@ def _apply(apply: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
     return apply(*arguments)
 
 
-def _redispatch(redispatch: Callable[..., Any], keyset: Any, arguments: Iterable[Any], attributes: dict[str, Any]) -> Any:  # noqa: ANN401
+def _redispatch(
+    redispatch: Callable[..., Any],
+    keyset: Any,  # noqa: ANN401
+    arguments: Iterable[Any],
+    attributes: dict[str, Any],
+) -> Any:  # noqa: ANN401
     """Call the operator below autograd, inside an autograd function."""
     if _active():
         # The function has switched recording off, which would reach the levels of functorch below this one.
@@ -84,7 +90,7 @@ def _redispatch(redispatch: Callable[..., Any], keyset: Any, arguments: Iterable
 def _refuse_tangents(entry: Entry, arguments: Sequence[Any]) -> None:
     for argument in arguments:
         for tensor in argument if isinstance(argument, list | tuple) else (argument,):
-            if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            if isinstance(tensor, torch.Tensor) and _forward_ad.unpack_dual(tensor).tangent is not None:
                 raise UnsupportedError(
                     "forward-mode differentiation (jvp) is not implemented",
                     where=entry.where,
@@ -158,7 +164,9 @@ class _Call:
     arguments: Sequence[Any]
 
     def __post_init__(self) -> None:
-        self.flat, self.counts = _flatten([*self.arguments, *[None] * (len(self.entry.signature.inputs) - len(self.arguments))])
+        self.flat, self.counts = _flatten(
+            [*self.arguments, *[None] * (len(self.entry.signature.inputs) - len(self.arguments))]
+        )
         self.output_counts: list[int] = []
 
     def regroup(self, results: Any) -> Any:  # noqa: ANN401
@@ -208,7 +216,11 @@ def _general_function(entry: Entry) -> type[torch.autograd.Function]:
             kept, ctx.saved_counts = _flatten(
                 [
                     *(value for k, value in enumerate(_group(inputs, call.counts, flat)) if k in plan.inputs),
-                    *(value for k, value in enumerate(_group(outputs, call.output_counts, results)) if k in plan.outputs),
+                    *(
+                        value
+                        for k, value in enumerate(_group(outputs, call.output_counts, results))
+                        if k in plan.outputs
+                    ),
                 ]
             )
             ctx.save_for_backward(*kept)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
-def register(entry: Entry, library: torch.library.Library) -> None:
+def register(entry: Entry, library: Any) -> None:  # noqa: ANN401 - a torch.library.Library
     """Register the batching rule."""
     rule = _broadcasting(entry) if _is_elementwise(entry) else _sequential(entry)
     torch.library.register_vmap(entry.torch_name, rule, lib=library)
@@ -81,7 +81,8 @@ def _sequential(entry: Entry) -> Callable[..., Any]:
         if not info.batch_size:
             arguments = tuple(_one_row(value, dim) for value, dim in zip(arguments, in_dims, strict=True))
         results = [
-            entry.overload(*(pick(v, d, row) for v, d in zip(arguments, in_dims, strict=True)), **attributes) for row in rows
+            entry.overload(*(pick(v, d, row) for v, d in zip(arguments, in_dims, strict=True)), **attributes)
+            for row in rows
         ]
         stacked = stack(results)
         if not info.batch_size:

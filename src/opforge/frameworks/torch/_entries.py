@@ -73,7 +73,9 @@ class Entry:
 _lock = threading.RLock()
 _entries: dict[str, Entry] = {}
 _names: dict[str, str] = {}  # namespace::name -> key
-_torch_libraries: Final[dict[str, torch.library.Library]] = {}  # what Python registers; PyTorch drops it with the object
+_torch_libraries: Final[
+    dict[str, torch.library.Library]
+] = {}  # what Python registers; PyTorch drops it with the object
 
 
 def torch_name(domain: str, name: str, version: int) -> tuple[str, str]:
@@ -140,9 +142,10 @@ def _complete(entry: Entry) -> None:
     """Register what the adapter leaves to Python."""
     from opforge.frameworks.torch import _autocast, _autograd, _batching, _decompose, _fake
 
-    library = _torch_libraries.get(entry.namespace)
+    library: Any = _torch_libraries.get(entry.namespace)
     if library is None:
-        library = _torch_libraries[entry.namespace] = torch.library.Library(entry.namespace, "FRAGMENT")
+        make: Any = torch.library.Library
+        library = _torch_libraries[entry.namespace] = make(entry.namespace, "FRAGMENT")
     stable = adapter().route == "stable"
     if stable or entry.data_dependent:  # a size that depends on data is made by a fake kernel in Python only
         _fake.register(entry, library)
@@ -162,7 +165,9 @@ def entry_of(key: str) -> Entry:
     """Return the registered operator ``domain::Name:version``, which gradient programs name."""
     entry = _entries.get(key)
     if entry is None:
-        raise ArgumentError("the operator is not registered with PyTorch", where=key, hint="call opforge.torch.register")
+        raise ArgumentError(
+            "the operator is not registered with PyTorch", where=key, hint="call opforge.torch.register"
+        )
     return entry
 
 

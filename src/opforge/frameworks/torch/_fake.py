@@ -19,7 +19,8 @@ __all__ = ["infer", "register"]
 
 def _require(condition: Any) -> bool:  # noqa: ANN401 - bool or SymBool
     if isinstance(condition, torch.SymBool):
-        torch._check(condition)
+        check: Any = torch._check
+        check(condition)
         return True
     return bool(condition)
 
@@ -27,7 +28,7 @@ def _require(condition: Any) -> bool:  # noqa: ANN401 - bool or SymBool
 GUARDS = Guards(decide=guard_or_false, require=_require)
 
 
-def register(entry: Entry, library: torch.library.Library) -> None:
+def register(entry: Entry, library: Any) -> None:  # noqa: ANN401 - a torch.library.Library
     """Register the fake kernel."""
 
     def fake(*arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401

@@ -84,7 +84,9 @@ def run(plan: Plan, values: Values, attributes: Mapping[str, Any]) -> list[Any]:
     """Execute a plan; give one gradient (a list for a variadic, None where there is none) per input parameter."""
     find = values.get
     for step in plan.steps:
-        given = {name: attributes[forward] if forward is not None else value for name, forward, value in step.attributes}
+        given = {
+            name: attributes[forward] if forward is not None else value for name, forward, value in step.attributes
+        }
         outputs = step.overload(*[find(operand) for operand in step.operands], **given)
         if len(step.results) == 1:
             values[step.results[0]] = outputs

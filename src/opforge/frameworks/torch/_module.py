@@ -41,7 +41,9 @@ class Module(torch.nn.Module):
             elif isinstance(value, torch.Tensor):
                 self.register_buffer(name, value)
             else:
-                raise ArgumentError("an input is no tensor", where=f"{operator.qualified_name}, input {name}", got=type(value).__name__)
+                raise ArgumentError(
+                    "an input is no tensor", where=f"{operator.qualified_name}, input {name}", got=type(value).__name__
+                )
         operator.coerce({**{a.name: a.default for a in operator.signature.attributes if not a.required}, **fixed})
         self.attributes = dict(fixed)
 

@@ -22,7 +22,9 @@ class Options:
         """Read the environment."""
         word = os.environ.get("OPFORGE_TORCH_DECOMPOSE", "").strip().lower()
         if word not in _WORDS:
-            raise ArgumentError("unknown value", where="OPFORGE_TORCH_DECOMPOSE", expected="auto | on | off", got=repr(word))
+            raise ArgumentError(
+                "unknown value", where="OPFORGE_TORCH_DECOMPOSE", expected="auto | on | off", got=repr(word)
+            )
         self._decompose: Decompose = _WORDS[word]
 
     @property
@@ -37,7 +39,12 @@ class Options:
     @decompose.setter
     def decompose(self, value: Decompose) -> None:
         if value not in ("auto", True, False):
-            raise ArgumentError("unknown value", where="opforge.torch.options.decompose", expected='"auto", True or False', got=repr(value))
+            raise ArgumentError(
+                "unknown value",
+                where="opforge.torch.options.decompose",
+                expected='"auto", True or False',
+                got=repr(value),
+            )
         self._decompose = value
         from opforge.frameworks.torch import _decompose
 
