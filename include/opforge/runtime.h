@@ -68,6 +68,10 @@ typedef struct opforge_session_options {
   const char* const* search;
   void (*log)(void* user, int32_t level, const char* text); /* NULL = warnings go to stderr */
   void* log_user;
+  /* For files of strangers; 0 = no limit. Bytes of the arena, of a tensor and of scratch; iterations of a
+   * Loop. */
+  int64_t memory_limit;
+  int64_t loop_limit;
 } opforge_session_options;
 
 typedef struct opforge_session opforge_session;
@@ -129,6 +133,22 @@ typedef struct opforge_run {
 
 OPFORGE_API opforge_status opforge_session_run(opforge_session* session, opforge_run* run);
 OPFORGE_API void opforge_free(void* data);
+
+/* Plans a run for these input shapes (only ndim, shape and dtype are read; inputs in the order of the
+ * session), so that the first run does not have to. */
+OPFORGE_API opforge_status opforge_session_prepare(opforge_session* session, const opforge_tensor* inputs,
+                                                   int32_t n_inputs);
+
+/* The memory plan used last, as the plan section of a file holds it (runtime/format/FORMAT.md). */
+typedef struct opforge_plan_entry {
+  int32_t kind; /* 0 = value, 1 = scratch of a node */
+  int32_t id;
+  int64_t offset;
+  int64_t size;
+} opforge_plan_entry;
+/* Number of entries, 0 without a plan; fills at most `capacity` of them. */
+OPFORGE_API int32_t opforge_session_plan(const opforge_session* session, opforge_plan_entry* entries,
+                                         int32_t capacity);
 
 /* What a session holds, in bytes and counts, for reports. */
 typedef struct opforge_session_statistics {

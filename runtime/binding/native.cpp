@@ -38,6 +38,8 @@ NB_MODULE(_native, m) {
       .def("values", &PySession::values)
       .def("metadata", &PySession::metadata)
       .def("statistics", &PySession::statistics)
+      .def("prepare", &PySession::prepare)
+      .def("plan", &PySession::plan)
       .def("profile", &PySession::profile)
       .def("node_times", &PySession::node_times);
 }

@@ -239,6 +239,34 @@ nb::dict PySession::statistics() const {
   return result;
 }
 
+void PySession::prepare(const std::vector<std::vector<int64_t>>& shapes) {
+  std::vector<std::vector<int64_t>> copies = shapes;
+  std::vector<opforge_tensor> tensors(shapes.size());
+  for (size_t k = 0; k < shapes.size() && k < inputs_.size(); ++k) {
+    tensors[k] = {};
+    tensors[k].ndim = static_cast<int32_t>(copies[k].size());
+    tensors[k].shape = copies[k].data();
+    tensors[k].dtype = inputs_[k].dlpack;
+  }
+  opforge_status status;
+  {
+    nb::gil_scoped_release release;
+    status = opforge_session_prepare(session_, tensors.data(), static_cast<int32_t>(tensors.size()));
+  }
+  if (status != OPFORGE_STATUS_OK) raise_last_error();
+}
+
+nb::list PySession::plan() const {
+  std::vector<opforge_plan_entry> entries(static_cast<size_t>(opforge_session_plan(session_, nullptr, 0)));
+  const int32_t count = opforge_session_plan(session_, entries.data(), static_cast<int32_t>(entries.size()));
+  nb::list list;
+  for (size_t k = 0; k < entries.size() && k < static_cast<size_t>(count); ++k) {
+    const opforge_plan_entry& e = entries[k];
+    list.append(nb::make_tuple(e.kind, e.id, e.offset, e.size));
+  }
+  return list;
+}
+
 void PySession::profile(bool on) { opforge_session_profile(session_, on ? 1 : 0); }
 
 nb::list PySession::node_times() const {

@@ -30,6 +30,8 @@ class PySession {
   nb::list values(bool inputs) const;  // (name, onnx dtype, dims or None) each
   nb::dict metadata() const;
   nb::dict statistics() const;
+  void prepare(const std::vector<std::vector<int64_t>>& shapes);  // one per input, in order
+  nb::list plan() const;                                          // (kind, id, offset, size) each
   void profile(bool on);
   nb::list node_times() const;
 

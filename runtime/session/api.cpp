@@ -54,6 +54,8 @@ Options options_of(const opforge_session_options* given) {
   options.search.assign(o.search, o.search + (o.search != nullptr ? o.n_search : 0));
   options.log = o.log;
   options.log_user = o.log_user;
+  options.memory_limit = o.memory_limit;
+  options.loop_limit = o.loop_limit;
   return options;
 }
 
@@ -347,6 +349,39 @@ opforge_status opforge_session_run(opforge_session* session, opforge_run* run) {
     if (status != OPFORGE_STATUS_OK) outputs.withdraw();
     return status;
   });
+}
+
+opforge_status opforge_session_prepare(opforge_session* session, const opforge_tensor* inputs,
+                                       int32_t n_inputs) {
+  return guarded([&](Error* error) -> opforge_status {
+    const std::vector<ValueText>& known = session->session.inputs();
+    if (n_inputs != static_cast<int32_t>(known.size())) {
+      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "shapes of all inputs are needed")
+          .wanted("%zu", known.size())
+          .found("%d", n_inputs);
+    }
+    std::vector<Tensor> tensors(known.size());
+    for (size_t k = 0; k < known.size(); ++k) {
+      opforge_tensor shape_only = inputs[k];
+      shape_only.data = &shape_only;  // never read
+      shape_only.strides = nullptr;
+      shape_only.device = {OPFORGE_DEVICE_CPU, 0};
+      if (opforge_status status = to_tensor(shape_only, known[k].name, &tensors[k], error)) return status;
+    }
+    return session->session.prepare(tensors.data(), error);
+  });
+}
+
+int32_t opforge_session_plan(const opforge_session* session, opforge_plan_entry* entries, int32_t capacity) {
+  const auto plan = const_cast<opforge_session*>(session)->session.last_plan();
+  if (!plan) return 0;
+  const auto count = static_cast<int32_t>(plan->entries.size());
+  for (int32_t k = 0; k < count && k < capacity; ++k) {
+    const opforge::format::PlanEntry& entry = plan->entries[static_cast<size_t>(k)];
+    entries[k] = {static_cast<int32_t>(entry.kind), static_cast<int32_t>(entry.id),
+                  static_cast<int64_t>(entry.offset), static_cast<int64_t>(entry.size)};
+  }
+  return count;
 }
 
 void opforge_free(void* data) { std::free(data); }

@@ -181,7 +181,10 @@ Status DynamicRun::if_node(uint32_t n) {
 // Gives a value the tensor of another one; a subgraph of a hostile file may disagree about the dtype.
 Status DynamicRun::assign(int32_t value, const Slot& slot) {
   const Tensor wanted = declared(model_, value);
-  if (slot.tensor.dtype != wanted.dtype || slot.tensor.layout.kind != wanted.layout.kind) {
+  const Layout &a = slot.tensor.layout, &b = wanted.layout;
+  const bool same_layout =
+      a.kind == b.kind && a.top == b.top && a.left == b.left && a.bottom == b.bottom && a.right == b.right;
+  if (slot.tensor.dtype != wanted.dtype || !same_layout) {
     return error_
         ->fail(OPFORGE_STATUS_CORRUPT, "a subgraph's value has another dtype or layout than its node says")
         .at("value %d", value);
@@ -217,6 +220,11 @@ Status DynamicRun::loop_node(uint32_t n) {
     state.push_back(info.inputs[2 + k] < 0 ? Slot() : slots_[info.inputs[2 + k]]);
   std::vector<std::vector<Slot>> scans(static_cast<size_t>(outputs - carried));
   for (int64_t trip = 0; trip < trips && keep != 0; ++trip) {
+    if (model_.options().loop_limit != 0 && trip >= model_.options().loop_limit) {
+      return error_->fail(OPFORGE_STATUS_UNSUPPORTED, "a Loop runs more often than the session allows")
+          .at("node %u", n)
+          .wanted("at most %lld iterations", static_cast<long long>(model_.options().loop_limit));
+    }
     int64_t counter = trip;
     uint8_t going = 1;
     slots_[ins[0]].tensor = declared(model_, ins[0]);
@@ -265,13 +273,17 @@ Status DynamicRun::loop_node(uint32_t n) {
 Status DynamicRun::scan_output(std::vector<Slot>* rows, Slot* result) {
   Shape shape;
   if (!rows->empty()) shape = (*rows)[0].tensor.shape;
-  if (shape.rank >= kMaxRank)
-    return error_->fail(OPFORGE_STATUS_UNSUPPORTED, "a scan output has too many dimensions");
+  if (shape.rank >= kMaxRank || result->tensor.layout.kind != LayoutKind::kPlain ||
+      dtype_bits(result->tensor.dtype) % 8 != 0) {
+    return error_->fail(OPFORGE_STATUS_UNSUPPORTED,
+                        "a scan output has too many dimensions, a layout or a sub-byte dtype");
+  }
   for (int k = shape.rank; k > 0; --k) shape.dims[k] = shape.dims[k - 1];
   shape.dims[0] = static_cast<int64_t>(rows->size());
   ++shape.rank;
   result->tensor.shape = shape;
-  if (!good_shape(result->tensor.dtype, shape, Layout())) {
+  if (!good_shape(result->tensor.dtype, shape, Layout()) ||
+      !model_.affordable(storage_bytes(result->tensor.dtype, shape, Layout()))) {
     return error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "a scan output has an impossible size");
   }
   if (allocate(result)) return *error_;
@@ -279,7 +291,7 @@ Status DynamicRun::scan_output(std::vector<Slot>* rows, Slot* result) {
   const int64_t bytes =
       rows->empty() ? 0 : storage_bytes(result->tensor.dtype, (*rows)[0].tensor.shape, Layout());
   for (const Slot& row : *rows) {
-    if (row.tensor.dtype != result->tensor.dtype ||
+    if (row.tensor.dtype != result->tensor.dtype || row.tensor.layout.kind != LayoutKind::kPlain ||
         storage_bytes(row.tensor.dtype, row.tensor.shape, Layout()) != bytes) {
       return error_->fail(OPFORGE_STATUS_INVALID_ARGUMENT,
                           "the iterations of a Loop give scan outputs of different shapes");

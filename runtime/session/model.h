@@ -21,7 +21,8 @@ struct Options {
   std::vector<std::string> libraries, search;
   void (*log)(void*, int32_t, const char*) = nullptr;
   void* log_user = nullptr;
-  bool reuse = true;  // false (OPFORGE_NO_REUSE=1): no two buffers share memory
+  int64_t memory_limit = 0, loop_limit = 0;  // 0 = none
+  bool reuse = true;                         // false (OPFORGE_NO_REUSE=1): no two buffers share memory
 };
 
 // What a node that needs graphs is to the executor.
@@ -53,6 +54,10 @@ class Model {
   int32_t threads() const { return threads_; }
   // True when a node holds subgraphs or has outputs whose shapes the library decides: no plan is possible.
   bool needs_dynamic() const { return needs_dynamic_; }
+  // False when this many bytes of one thing are more than the caller allows.
+  bool affordable(int64_t bytes) const {
+    return options_.memory_limit == 0 || bytes <= options_.memory_limit;
+  }
   Tensor constant(uint32_t value) const;
   Status check_constant(uint32_t value, Error* error) const;
   // "node 12 MatMul (output 'x')"

@@ -274,7 +274,8 @@ class Planner {
       return error_->fail(OPFORGE_STATUS_INTERNAL, "the memory plan has an overlap")
           .found("buffers %d and %d", a, b);
     }
-    if (plan_.arena_bytes > static_cast<int64_t>(format::kMaxBytes)) {
+    if (plan_.arena_bytes > static_cast<int64_t>(format::kMaxBytes) ||
+        !model_.affordable(plan_.arena_bytes)) {
       return error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "the run needs more memory than there can be");
     }
     for (size_t g = 0; g < groups_.size(); ++g) {

@@ -250,6 +250,16 @@ Status Session::run(const Tensor* inputs, Outputs* outputs, Error* error) {
   return status;
 }
 
+Status Session::prepare(const Tensor* inputs, Error* error) {
+  Lease lease;
+  bool dynamic = false;
+  error->status = OPFORGE_STATUS_OK;
+  if (check_inputs(inputs, error) || this->lease(inputs, &lease, &dynamic, error)) return *error;
+  const Status status = dynamic ? OPFORGE_STATUS_OK : lease.context->bind(lease.arena.get(), error);
+  give_back(&lease);
+  return status;
+}
+
 void Session::node_time(uint32_t node, opforge_node_time* time) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t k = static_cast<uint32_t>(node_texts_.size() / 3); k < model_.program().counts.nodes; ++k) {

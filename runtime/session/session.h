@@ -38,6 +38,9 @@ class Session {
   // inputs: dense, with data, one per input of the model, shape and dtype not yet checked.
   Status run(const Tensor* inputs, Outputs* outputs, Error* error);
 
+  // Makes the plan for these shapes (only dtype and shape are read).
+  Status prepare(const Tensor* inputs, Error* error);
+
   const Model& model() const { return model_; }
   const std::vector<ValueText>& inputs() const { return inputs_; }
   const std::vector<ValueText>& outputs() const { return outputs_; }

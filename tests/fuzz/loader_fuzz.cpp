@@ -68,6 +68,9 @@ void run(opforge_session* session) {
 
 }  // namespace
 
+// An allocation that fails is an error of the run, not of the process.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint8_t> bytes(data, data + size);
   sign(&bytes);
@@ -76,6 +79,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.threads = 1;
   options.refuse_native = 1;
   options.no_mmap = 1;
+  options.memory_limit = 1 << 24;
+  options.loop_limit = 100;
   opforge_session* session = nullptr;
   if (opforge_session_open_memory(bytes.data(), bytes.size(), &options, &session) != OPFORGE_STATUS_OK)
     return 0;

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opforge.bin.decode import NUMPY_DTYPES
+from opforge.bin.encode import PlanEntry
 from opforge.bin.native import native
 from opforge.bin.program import Dim
 from opforge.errors import ArgumentError, DtypeError, MissingOperatorError
@@ -148,6 +149,22 @@ class Session:
             result = self._run(self._prepared(inputs))
             assert result is not None
         return result
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Plan for these input shapes, so that the first run does not have to.
+
+        Raises:
+            ArgumentError: a name is missing, or a shape does not fit the model.
+        """
+        missing = [info.name for info in self._inputs if info.name not in shapes]
+        if missing:
+            raise ArgumentError("shapes are missing", where=str(self._path), got=f"nothing for {', '.join(missing)}")
+        self._native.prepare([list(shapes[info.name]) for info in self._inputs])
+
+    @property
+    def plan(self) -> tuple[int, list[PlanEntry]]:
+        """Memory plan used last: bytes of the arena and the place of each value and scratch in it."""
+        return self.statistics["arena_bytes"], [PlanEntry(*row) for row in self._native.plan()]
 
     def profile(self, on: bool = True) -> None:
         """Start (or stop) to measure the time of each node, from zero."""

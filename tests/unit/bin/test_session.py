@@ -352,6 +352,22 @@ def test_stored_plan_is_used_when_it_is_proven(tmp_path: Path) -> None:
         assert (session.statistics["arena_bytes"] == arena) == (entries is apart)
 
 
+def test_the_planners_own_plan_can_be_stored(tmp_path: Path) -> None:
+    session, builder = chain(tmp_path)
+    session.prepare({"x": (1, 8, 30)})
+    assert session.statistics["executed_nodes"] == 18
+    arena, entries = session.plan
+    assert arena == session.statistics["arena_bytes"] and len(entries) >= 17
+    stored = Session(builder.save(tmp_path / "stored.bin", plan=session.plan))
+    x = np.random.default_rng(1).standard_normal((1, 8, 30)).astype(F32)
+    np.testing.assert_array_equal(*(next(iter(s.run({"x": x}).values())) for s in (session, stored)))
+    assert stored.plan == session.plan
+    with pytest.raises(ArgumentError, match="dimension 2 of an input is wrong"):
+        session.prepare({"x": (1, 8, 31)})
+    with pytest.raises(ArgumentError, match="shapes are missing"):
+        session.prepare({})
+
+
 def test_profile_counts_runs(tmp_path: Path) -> None:
     session = attention_like(tmp_path)
     x = np.zeros((1, 2, 12), F32)
