@@ -1,0 +1,1 @@
+"""SegmentSum: sums of consecutive rows."""

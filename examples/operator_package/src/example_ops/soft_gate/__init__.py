@@ -1,0 +1,1 @@
+"""SoftGate: a smooth gate on a tensor."""
