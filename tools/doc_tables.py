@@ -43,11 +43,6 @@ def functions() -> str:
     return _rows(("function", "meaning", "error in f32, ULP"), rows)
 
 
-def ulp() -> str:
-    """Error bounds of the vector functions."""
-    return _rows(("function", "largest error in f32, ULP"), [(f"`{name}`", bound) for name, bound in _bounds().items()])
-
-
 def kinks() -> str:
     """The choices of derivatives, from the table that makes them."""
     from opforge.expr import derivative_rules
@@ -129,7 +124,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "kinks": kinks,
     "library": library,
     "onnx_operators": onnx_operators,
-    "ulp": ulp,
 }
 
 
