@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tests.unit.kernels import cases_images, cases_products
+from tests.unit.kernels import cases_images, cases_products, cases_standard
 from tests.unit.kernels.cases_products import Case
 from tests.unit.kernels.graphs import close
 
 Family = Callable[[np.random.Generator], Iterator[Case]]
-FAMILIES: tuple[Family, ...] = (*cases_products.FAMILIES, *cases_images.FAMILIES)
+FAMILIES: tuple[Family, ...] = (*cases_products.FAMILIES, *cases_images.FAMILIES, *cases_standard.FAMILIES)
 
 
 def run_family(family: Family, threads: Sequence[int] = (1,)) -> dict[str, str]:
