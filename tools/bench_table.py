@@ -1,7 +1,7 @@
 """Print build/bench/results.json (made by `make bench`) as a Markdown table, or write it into pages.
 
-    python tools/bench_table.py                            print the table
-    python tools/bench_table.py --write README.md ...      replace what stands between the bench markers
+python tools/bench_table.py                            print the table
+python tools/bench_table.py --write README.md ...      replace what stands between the bench markers
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def table(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
     lines = []
     if machine:
         packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
-        lines += [f"Measured on {machine['cpu'] or 'an unnamed CPU'} ({machine['cores']} cores, {machine['isa']}), Python {machine['python']}, {packages}.", ""]
+        lines += [
+            f"Measured on {machine['cpu'] or 'an unnamed CPU'} ({machine['cores']} cores, {machine['isa']}), Python {machine['python']}, {packages}.",
+            "",
+        ]
     lines += ["| case | threads | opforge | peer | peer's | ratio |", "|---|---|---|---|---|---|"]
     for row in rows:
         ours, theirs = figure(row["ours"], row["metric"]), figure(row["peer_value"], row["metric"])

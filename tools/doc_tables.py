@@ -38,7 +38,9 @@ def functions() -> str:
     for name in names:
         function = getattr(defined, name)
         text = (inspect.getdoc(function) or "").split("\n")[0].rstrip(".")
-        text = re.sub(r"^[XE]\b", lambda m: m[0].lower(), text)  # a docstring begins with a capital, a variable does not
+        text = re.sub(
+            r"^[XE]\b", lambda m: m[0].lower(), text
+        )  # a docstring begins with a capital, a variable does not
         rows.append((f"`of.{name}({', '.join(inspect.signature(function).parameters)})`", text, bounds.get(name, "")))
     return _rows(("function", "meaning", "error in f32, ULP"), rows)
 
@@ -63,7 +65,9 @@ def onnx_operators() -> str:
     removed = {"Constant", "Identity", "Dropout"}
     elementwise = ROWS.keys() & schemas.keys()
     served = kernels | elementwise | removed
-    bodies = {n for n, s in schemas.items() if s.has_function and {node.op_type for node in s.function_body.node} <= served}
+    bodies = {
+        n for n, s in schemas.items() if s.has_function and {node.op_type for node in s.function_body.node} <= served
+    }
     groups = (
         ("elementwise: formula bytecode, fused with its neighbours", set(elementwise)),
         ("a kernel of the runtime", kernels - elementwise - removed),

@@ -129,7 +129,9 @@ class _Runner:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         # How long a first build takes is not for the page to say.
-        self.printed = "".join(line for line in done.stdout.splitlines(True) if not line.startswith("opforge: compiling"))
+        self.printed = "".join(
+            line for line in done.stdout.splitlines(True) if not line.startswith("opforge: compiling")
+        )
         if done.returncode != int(block.option("exit") or 0):
             self.fail(block, f"exit status {done.returncode}:\n{done.stdout}")
 
