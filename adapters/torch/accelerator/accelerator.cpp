@@ -58,7 +58,8 @@ void define(const opforge_operator* table, const std::string& space, const std::
   }
   torch::Library& library = library_of(space);
   Operator* self = made.get();
-  library.def(torch::schema((name + self->plan.schema).c_str()), {at::Tag::pt2_compliant_tag});
+  library.def(torch::schema((name + self->plan.schema).c_str()),
+              {at::Tag::pt2_compliant_tag, at::Tag::flexible_layout});
   self->handle = c10::Dispatcher::singleton().findSchemaOrThrow(self->full_name.c_str(), "");
   Registry::instance().add(std::move(made));
   library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::CPU, boxed<CpuKernel>(self)));

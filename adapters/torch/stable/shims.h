@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace opforge::torch_host {
 
@@ -65,6 +66,10 @@ struct Shims {
 #define OPFORGE_DECLARE(result, name, parameters) result(*name) parameters = nullptr;
   OPFORGE_TORCH_SHIMS(OPFORGE_DECLARE)
 #undef OPFORGE_DECLARE
+  // PyTorch >= 2.12: with tags inductor knows that any strides will do, and copies nothing to keep them.
+  int32_t (*torch_library_def_with_tags)(Handle, const char*, const int32_t*, int32_t) = nullptr;
+  int32_t (*torch_tag_flexible_layout)() = nullptr;
+  int32_t (*torch_tag_pt2_compliant_tag)() = nullptr;
   // PyTorch >= 2.13 gives memory of optionals through these; before, both sides share operator new and
   // delete.
   int32_t (*torch_new_stable_ivalue)(StableValue**) = nullptr;
@@ -90,13 +95,15 @@ struct Shims {
   }
     OPFORGE_TORCH_SHIMS(OPFORGE_LOOK_UP)
 #undef OPFORGE_LOOK_UP
-    torch_new_stable_ivalue =
-        reinterpret_cast<decltype(torch_new_stable_ivalue)>(dlsym(library, "torch_new_stable_ivalue"));
-    torch_delete_stable_ivalue =
-        reinterpret_cast<decltype(torch_delete_stable_ivalue)>(dlsym(library, "torch_delete_stable_ivalue"));
-    torch_exception_get_what_without_backtrace =
-        reinterpret_cast<decltype(torch_exception_get_what_without_backtrace)>(
-            dlsym(library, "torch_exception_get_what_without_backtrace"));
+    const auto optional = [library](auto& function, const char* name) {
+      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+    };
+    optional(torch_library_def_with_tags, "torch_library_def_with_tags");
+    optional(torch_tag_flexible_layout, "torch_tag_flexible_layout");
+    optional(torch_tag_pt2_compliant_tag, "torch_tag_pt2_compliant_tag");
+    optional(torch_new_stable_ivalue, "torch_new_stable_ivalue");
+    optional(torch_delete_stable_ivalue, "torch_delete_stable_ivalue");
+    optional(torch_exception_get_what_without_backtrace, "torch_exception_get_what_without_backtrace");
     version = aoti_torch_abi_version();
     cpu = aoti_torch_device_type_cpu();
     strided = aoti_torch_layout_strided();

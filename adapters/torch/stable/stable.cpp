@@ -89,7 +89,13 @@ void define(const opforge_operator* table, const std::string& space, const std::
   }
   const size_t slot = all.used;
   const std::string schema = name + plan->schema;
-  torch.check(torch.aoti_torch_library_def(fragment, schema.c_str()), ("the definition of " + full).c_str());
+  const std::string what = "the definition of " + full;
+  if (torch.torch_library_def_with_tags != nullptr) {
+    const int32_t tags[] = {torch.torch_tag_flexible_layout(), torch.torch_tag_pt2_compliant_tag()};
+    torch.check(torch.torch_library_def_with_tags(fragment, schema.c_str(), tags, 2), what.c_str());
+  } else {
+    torch.check(torch.aoti_torch_library_def(fragment, schema.c_str()), what.c_str());
+  }
   all.slots[slot] = std::move(plan);
   ++all.used;
   all.names[full] = slot;

@@ -29,6 +29,17 @@ _after: Any = torch._C._after_autograd_keyset
 _below: Any = torch._C._AutoDispatchBelowAutograd
 _forward_ad: Any = torch.autograd.forward_ad
 _active = torch._C._are_functorch_transforms_active
+_CPU: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_plain_keys: set[int] = set()  # key sets below which our CPU kernel comes at once: nothing traces or transforms
+
+
+def _is_plain(keyset: Any) -> bool:  # noqa: ANN401
+    """Whether our CPU kernel is next below autograd; what is found out once is remembered."""
+    below = (keyset & _after).remove(torch._C.DispatchKey.ADInplaceOrView)
+    if below.highestPriorityTypeId() != torch._C.DispatchKey.CPU:
+        return False
+    _plain_keys.add(keyset.raw_repr())
+    return True
 
 
 def register(entry: Entry, library: Any) -> None:  # noqa: ANN401 - a torch.library.Library
@@ -49,15 +60,18 @@ def _make_kernel(entry: Entry) -> Callable[..., Any]:
     def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
         if _forward_ad._current_level >= 0:
             _refuse_tangents(entry, arguments)
-        keyset = keyset & _after
+        ready = keyset.raw_repr() in _plain_keys or _is_plain(keyset)
+        keyset = _CPU if ready else keyset & _after
         if not (recording() and any_requires_grad(*arguments)):
+            if ready:
+                return redispatch(keyset, *arguments, **attributes)
             with _below():
                 return redispatch(keyset, *arguments, **attributes)
         if defaults:
             attributes = {**defaults, **attributes}
-        if plain and not _active():
-            return apply(keyset, attributes, *arguments)
         if plain:
+            if ready:
+                return apply(keyset, attributes, *arguments)
             return _apply(apply, keyset, attributes, *arguments)
         call = _Call(entry, keyset, attributes, arguments)
         return call.regroup(_apply(apply, call, None, *call.flat))
@@ -121,11 +135,10 @@ def _plain_function(entry: Entry) -> type[torch.autograd.Function]:
     single = len(entry.signature.outputs) == 1
 
     def forward(ctx: Any, keyset: Any, attributes: dict[str, Any], *tensors: Any) -> Any:  # noqa: ANN401
-        if _active():
-            outputs = _redispatch(redispatch, keyset, tensors, attributes)
+        if keyset is _CPU:
+            outputs = redispatch(keyset, *tensors, **attributes)
         else:
-            with _below():
-                outputs = redispatch(keyset, *tensors, **attributes)
+            outputs = _redispatch(redispatch, keyset, tensors, attributes)
         if plans is not None:
             plan = plans.made.get(ctx.needs_input_grad) or plans(ctx.needs_input_grad, 2)
             if plan.outputs:
