@@ -31,10 +31,8 @@ def table(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
     lines = []
     if machine:
         packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
-        lines += [
-            f"Measured on {machine['cpu'] or 'an unnamed CPU'} ({machine['cores']} cores, {machine['isa']}), Python {machine['python']}, {packages}.",
-            "",
-        ]
+        where = f"{machine['cpu'] or 'an unnamed CPU'} ({machine['cores']} cores, {machine['isa']})"
+        lines += [f"Measured on {where} with Python {machine['python']}, {packages}.", ""]
     lines += ["| case | threads | opforge | peer | peer's | ratio |", "|---|---|---|---|---|---|"]
     for row in rows:
         ours, theirs = figure(row["ours"], row["metric"]), figure(row["peer_value"], row["metric"])

@@ -1,4 +1,4 @@
-"""Write the tables of the documentation that follow from the source, between their markers; ``--check`` reports stale ones.
+"""Write the tables of the documentation that follow from the source; ``--check`` reports stale ones.
 
 A table stands between ``<!-- table NAME -->`` and ``<!-- end of table -->``.
 """
@@ -38,9 +38,8 @@ def functions() -> str:
     for name in names:
         function = getattr(defined, name)
         text = (inspect.getdoc(function) or "").split("\n")[0].rstrip(".")
-        text = re.sub(
-            r"^[XE]\b", lambda m: m[0].lower(), text
-        )  # a docstring begins with a capital, a variable does not
+        # A docstring begins with a capital, a variable does not.
+        text = re.sub(r"^[XE]\b", lambda m: m[0].lower(), text)
         rows.append((f"`of.{name}({', '.join(inspect.signature(function).parameters)})`", text, bounds.get(name, "")))
     return _rows(("function", "meaning", "error in f32, ULP"), rows)
 

@@ -17,10 +17,13 @@ from tests.unit.docs_pages import ROOT, blocks, matches, pages
 
 PAGES = pages()
 NAMES = [str(p.relative_to(ROOT)) for p in PAGES]
-RUNNABLE = [
-    p for p in PAGES
-    if p.name != "README.zh-CN.md" and any(b.language in ("python", "bash") and b.file is None and "setup" not in b.options for b in blocks(p))
-]  # fmt: skip
+
+
+def runs(block) -> bool:
+    return block.language in ("python", "bash") and block.file is None and "setup" not in block.options
+
+
+RUNNABLE = [p for p in PAGES if p.name != "README.zh-CN.md" and any(map(runs, blocks(p)))]
 COMMANDS = {
     name: import_module(f"opforge.cli.commands.{name}").command for name in _group.list_commands(click.Context(_group))
 }
