@@ -203,3 +203,17 @@ def test_dtype_numbers_are_those_of_onnx() -> None:
     onnx = pytest.importorskip("onnx")
     for number, dtype in NUMPY_DTYPES.items():
         assert onnx.helper.tensor_dtype_to_np_dtype(number) == dtype
+
+
+def test_stored_files_are_what_the_writer_makes(tmp_path: Path) -> None:
+    """Files in tests/data/bins are old files to readers; after a change of the format make them anew on purpose.
+
+    python -m tests.fuzz.seeds tests/data/bins
+    """
+    from tests.fuzz.seeds import main
+
+    main(tmp_path)
+    stored = Path(__file__).resolve().parents[2] / "data" / "bins"
+    assert sorted(p.name for p in stored.iterdir()) == sorted(p.name for p in tmp_path.iterdir())
+    for path in stored.iterdir():
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
