@@ -1,8 +1,8 @@
 // kernel_api.h: what a kernel of the runtime sees: tensors, attributes, the three phases load, infer, run.
 //
 // A kernel is a row in a table that its file in runtime/kernels/ops/ defines; the build finds the files
-// (kernels/ops/NAME.cpp must define `const opforge::KernelTable opforge_kernels_NAME`). No kernel uses the heap,
-// exceptions or iostreams: state and scratch come from the session's arenas. Kernels are reentrant.
+// (kernels/ops/NAME.cpp must define `const opforge::KernelTable opforge_kernels_NAME`). No kernel uses the
+// heap, exceptions or iostreams: state and scratch come from the session's arenas. Kernels are reentrant.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,32 @@ constexpr int kMaxRank = 8;
 
 // Numbers are those of ONNX's TensorProto.DataType.
 enum class DType : uint8_t {
-  kUndefined = 0, kF32 = 1, kU8 = 2, kI8 = 3, kU16 = 4, kI16 = 5, kI32 = 6, kI64 = 7, kString = 8, kBool = 9,
-  kF16 = 10, kF64 = 11, kU32 = 12, kU64 = 13, kBF16 = 16, kF8E4M3FN = 17, kF8E4M3FNUZ = 18, kF8E5M2 = 19,
-  kF8E5M2FNUZ = 20, kU4 = 21, kI4 = 22, kF4E2M1 = 23,
+  kUndefined = 0,
+  kF32 = 1,
+  kU8 = 2,
+  kI8 = 3,
+  kU16 = 4,
+  kI16 = 5,
+  kI32 = 6,
+  kI64 = 7,
+  kString = 8,
+  kBool = 9,
+  kF16 = 10,
+  kF64 = 11,
+  kU32 = 12,
+  kU64 = 13,
+  kBF16 = 16,
+  kF8E4M3FN = 17,
+  kF8E4M3FNUZ = 18,
+  kF8E5M2 = 19,
+  kF8E5M2FNUZ = 20,
+  kU4 = 21,
+  kI4 = 22,
+  kF4E2M1 = 23,
 };
 
-// kC16: logical NCHW held as [N][ceil(C/16)][H+halo][W+halo][16]; when C % 16 is 1..8 the last block is 8 wide.
-// The halo (pixels of zeros around the image) belongs to the value, not to a consumer.
+// kC16: logical NCHW held as [N][ceil(C/16)][H+halo][W+halo][16]; when C % 16 is 1..8 the last block is 8
+// wide. The halo (pixels of zeros around the image) belongs to the value, not to a consumer.
 enum class LayoutKind : uint8_t { kPlain = 0, kC16 = 1, kNHWC = 2, kNHWC16 = 3 };
 struct Layout {
   LayoutKind kind = LayoutKind::kPlain;
@@ -31,7 +50,15 @@ struct Layout {
 };
 
 // How a constant is packed (docs/design/runtime.md); a kernel that reads packed weights checks it.
-enum class Packing : uint8_t { kNone = 0, kMatmul16, kConv16, kDepthwise16, kFirst16, kWinograd16, kDeconv16 };
+enum class Packing : uint8_t {
+  kNone = 0,
+  kMatmul16,
+  kConv16,
+  kDepthwise16,
+  kFirst16,
+  kWinograd16,
+  kDeconv16
+};
 
 struct Shape {
   int32_t rank = 0;
@@ -44,9 +71,9 @@ struct Shape {
   }
 };
 
-// A tensor is dense in its layout. An absent optional one has dtype kUndefined. Buffers are 64-byte aligned, except
-// those of the model's inputs and outputs, which are the caller's: aligned to the element only. data may be NULL when
-// a dimension is 0. The halo of an output is zeroed by the session before the kernel runs.
+// A tensor is dense in its layout. An absent optional one has dtype kUndefined. Buffers are 64-byte aligned,
+// except those of the model's inputs and outputs, which are the caller's: aligned to the element only. data
+// may be NULL when a dimension is 0. The halo of an output is zeroed by the session before the kernel runs.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kUndefined;
@@ -54,13 +81,22 @@ struct Tensor {
   Packing packing = Packing::kNone;
   Shape shape;
   bool present() const { return dtype != DType::kUndefined; }
-  template <class T> T* as() const { return static_cast<T*>(data); }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 int64_t storage_bytes(DType dtype, const Shape& shape, const Layout& layout);
 
-struct StringView { const char* data; int64_t size; };
-struct BytecodeView { const void* data; size_t size; };
+struct StringView {
+  const char* data;
+  int64_t size;
+};
+struct BytecodeView {
+  const void* data;
+  size_t size;
+};
 
 // Typed attributes of a node; a getter returns false (or the default) when the name is absent.
 class Attributes {
@@ -78,8 +114,8 @@ class Attributes {
   ~Attributes() = default;
 };
 
-// Once per node, when the session is created. Constant inputs (weights) are visible with data; others have shape
-// rank -1 and data NULL.
+// Once per node, when the session is created. Constant inputs (weights) are visible with data; others have
+// shape rank -1 and data NULL.
 struct LoadContext {
   const Attributes* attributes;
   const Tensor* inputs;
@@ -90,23 +126,28 @@ struct LoadContext {
   void* host;
 };
 
-// Once per node and set of input shapes. Sets the shape (and dtype where it depends on inputs) of each output and
-// asks for scratch. data of an input is given when its values are known at planning time (constants and small
-// results computed from shapes); a kernel that needs values which are not known returns need_data(input).
+// Once per node and set of input shapes. Sets the shape (and dtype where it depends on inputs) of each output
+// and asks for scratch. data of an input is given when its values are known at planning time (constants and
+// small results computed from shapes); a kernel that needs values which are not known returns
+// need_data(input).
 struct InferContext {
   const Attributes* attributes;
   void* state;
   const Tensor* inputs;  // shapes, dtypes, layouts; data only where known
   Tensor* outputs;       // dtype and layout come filled from the file; shape is to be set
   int32_t n_inputs, n_outputs;
-  int64_t scratch_bytes = 0;     // set by infer
-  int32_t alias_input[4] = {-1, -1, -1, -1};    // output k may be a view of this input (same bytes, no run needed)
+  int64_t scratch_bytes = 0;  // set by infer
+  int32_t alias_input[4] = {-1, -1, -1,
+                            -1};  // output k may be a view of this input (same bytes, no run needed)
   int32_t inplace_input[4] = {-1, -1, -1, -1};  // output k may be written over this input
   int32_t missing_input = -1;
   int32_t max_threads = 1;
   Status (*fail)(InferContext*, Status code, const char* format, ...);
   void* host;
-  Status need_data(int32_t input) { missing_input = input; return OPFORGE_STATUS_UNSUPPORTED; }
+  Status need_data(int32_t input) {
+    missing_input = input;
+    return OPFORGE_STATUS_UNSUPPORTED;
+  }
 };
 
 using RangeBody = void (*)(void* user, int64_t begin, int64_t end);
@@ -124,14 +165,16 @@ struct RunContext {
   Status (*fail)(RunContext*, Status code, const char* format, ...);
   void* host;
 
-  template <class F> void parallel(int64_t n, int64_t grain, F&& f) {
+  template <class F>
+  void parallel(int64_t n, int64_t grain, F&& f) {
     parallel_for(this, n, grain, [](void* u, int64_t b, int64_t e) { (*static_cast<F*>(u))(b, e); }, &f);
   }
 };
 
 enum : uint32_t {
-  kShapeOnly = 1u << 0,  // the result depends on the shapes of the inputs only (Shape, Size): never needs their data
-  kNotPure = 1u << 1,    // never computed at planning time (random numbers)
+  kShapeOnly = 1u
+      << 0,  // the result depends on the shapes of the inputs only (Shape, Size): never needs their data
+  kNotPure = 1u << 1,  // never computed at planning time (random numbers)
 };
 
 struct OpKernel {
@@ -144,12 +187,16 @@ struct OpKernel {
   uint32_t flags = 0;
 };
 
-struct KernelTable { const OpKernel* rows; int32_t count; };
+struct KernelTable {
+  const OpKernel* rows;
+  int32_t count;
+};
 
-// The last line of a file in kernels/ops: OPFORGE_KERNELS(softmax, kRows), after `constexpr OpKernel kRows[] = {...}`.
-// (A const at namespace scope needs the extern declaration to be visible to the registry.)
-#define OPFORGE_KERNELS(name, rows)                                  \
-  extern const ::opforge::KernelTable opforge_kernels_##name;        \
-  const ::opforge::KernelTable opforge_kernels_##name = {rows, static_cast<int32_t>(sizeof(rows) / sizeof(rows[0]))}
+// The last line of a file in kernels/ops: OPFORGE_KERNELS(softmax, kRows), after `constexpr OpKernel kRows[]
+// = {...}`. (A const at namespace scope needs the extern declaration to be visible to the registry.)
+#define OPFORGE_KERNELS(name, rows)                           \
+  extern const ::opforge::KernelTable opforge_kernels_##name; \
+  const ::opforge::KernelTable opforge_kernels_##name = {     \
+      rows, static_cast<int32_t>(sizeof(rows) / sizeof(rows[0]))}
 
 }  // namespace opforge

@@ -1,0 +1,1 @@
+"""The bin: format, compiler, session."""
