@@ -8,9 +8,9 @@ import numpy as np
 
 from opforge.errors import CheckFailure, OpforgeError
 from opforge.schema import DType, Operator, f64
-from opforge.verify._rows import Array, Row, label, reference, widest
+from opforge.verify._rows import Array, Row, label, widest
 from opforge.verify.cases import Case, arrays, cases_of
-from opforge.verify.gradients import check_gradient, grad_check
+from opforge.verify.gradients import check_gradient, differentiated, grad_check
 from opforge.verify.hosts import Host
 
 __all__ = ["gradient", "second_derivative"]
@@ -47,7 +47,7 @@ def _rows(operator: Operator, host: Host, case: Case, types: dict[str, DType], s
     points = [v if v is None or v.dtype.kind in "biu" else v.astype(np.float64) for v in given]
 
     def forward(*values: Array | None) -> list[Array]:
-        return reference(operator, values, case.attributes)
+        return differentiated(operator, values, case.attributes)
 
     def backward(
         values: Sequence[Array | None], _outputs: Sequence[Array], grads: Sequence[Array]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +16,10 @@ from opforge.engines import TensorInfo
 from opforge.errors import ArgumentError
 from opforge.schema import nearest
 
-__all__ = ["check_names", "load_npz", "random_inputs"]
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["check_names", "load_npz", "model_path", "random_inputs"]
 
 Array = np.ndarray[Any, Any]
 _DEFAULT_SIZE = 2
@@ -39,6 +44,20 @@ def load_npz(path: Path) -> dict[str, Array]:
             expected="what numpy.savez(file, name=array, ...) writes",
             got=str(problem),
         ) from None
+
+
+@contextmanager
+def model_path(model: str | Path | onnx.ModelProto) -> Iterator[Path]:
+    """Give the path of a model; one in memory is written to a temporary file, for engines read files."""
+    if isinstance(model, str | Path):
+        yield Path(model)
+        return
+    from opforge.onnx._write import write_model
+
+    with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
+        path = Path(folder) / "model.onnx"
+        write_model(model, path)
+        yield path
 
 
 def check_names(given: Iterable[str], names: Sequence[str]) -> None:

@@ -97,13 +97,21 @@ def boundary(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
 
 
 def _boundary_of_formula(operator: Operator, host: Host) -> Iterator[Row]:
+    attributes = next((case.attributes for case in cases_of(operator)), {})
     for types in choices(operator):
         for index, parameter in enumerate(operator.signature.inputs):
             points = _variants.boundary_values(types[parameter.type])
             inputs: list[Array | None] = [np.ones(points.shape, points.dtype) for _ in operator.signature.inputs]
             inputs[index] = points
-            case = Case("boundary", {})
-            yield held(operator, host, case, f"boundary of {parameter.name}", inputs, types, "boundary")
+            yield held(
+                operator,
+                host,
+                Case("boundary", {}, attributes),
+                f"boundary of {parameter.name}",
+                inputs,
+                types,
+                "boundary",
+            )
 
 
 def _nan_in_kernel(operator: Operator, host: Host, seed: int) -> Iterator[Row]:

@@ -8,13 +8,17 @@ An input is described by one of::
     {"csr": {"rows": 4, "columns": 5, "density": 0.3, "part": "values" | "indices" | "indptr"}}
 
 The parts of one CSR matrix agree; its rows may be empty, its columns are unsorted and may repeat.
+
+Beside ``CASES`` the file may hold ``TOLERANCES`` (dtype: relative, absolute, reason), and ``SURROGATES``: for an
+operator whose gradient is deliberately not its derivative (straight-through estimators), the function over float64
+arrays whose derivative it is, under the operator's name.
 """
 
 from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import util
 from pathlib import Path
@@ -25,7 +29,7 @@ import numpy as np
 from opforge.errors import SchemaError
 from opforge.schema import DType, Operator, Parameter
 
-__all__ = ["Case", "Tolerance", "arrays", "cases_of", "tolerance"]
+__all__ = ["Case", "Tolerance", "arrays", "cases_of", "surrogate", "tolerance"]
 
 Array = np.ndarray[Any, Any]
 
@@ -123,6 +127,12 @@ def tolerance(operator: Operator, dtype: DType) -> Tolerance:
         rtol, atol, reason = rows[dtype.name]
         return Tolerance(float(rtol), float(atol), str(reason))
     return _DEFAULTS[dtype.name]
+
+
+def surrogate(operator: Operator) -> Callable[..., Any] | None:
+    """Return the function whose derivative the operator's gradient is, where that is not its reference."""
+    rows: Mapping[str, Callable[..., Any]] = getattr(_module(operator), "SURROGATES", {})
+    return rows.get(operator.name)
 
 
 def _module(operator: Operator) -> Any:  # noqa: ANN401 - a module, or None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,27 +11,16 @@ from typing import TYPE_CHECKING, Any
 from opforge.errors import ArgumentError, OpforgeError
 from opforge.schema import Operator
 from opforge.verify import _derivative_checks, _operator_checks, _stability_checks, _torch_checks
+from opforge.verify._inputs import model_path
 from opforge.verify._rows import Row
 from opforge.verify.hosts import hosts
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["CheckReport", "CheckRow", "check"]
+__all__ = ["CheckReport", "check"]
 
 LEVELS = ("quick", "default")
-
-
-@dataclass(frozen=True)
-class CheckRow:
-    """One check of one case."""
-
-    check: str
-    case: str
-    host: str
-    dtype: str
-    passed: bool
-    detail: str = ""
 
 
 @dataclass
@@ -41,7 +30,7 @@ class CheckReport:
     subject: str
     level: str
     seed: int
-    rows: list[CheckRow] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -52,7 +41,7 @@ class CheckReport:
         return self.passed
 
     @property
-    def failures(self) -> list[CheckRow]:
+    def failures(self) -> list[Row]:
         """The rows that failed."""
         return [row for row in self.rows if not row.passed]
 
@@ -71,11 +60,11 @@ class CheckReport:
             "level": self.level,
             "seed": self.seed,
             "passed": self.passed,
-            "rows": [asdict(row) for row in self.rows],
+            "rows": [row._asdict() for row in self.rows],
         }
 
 
-def check(subject: Operator | str | Path, level: str = "default", *, seed: int = 0) -> CheckReport:
+def check(subject: Operator | str | Path | onnx.ModelProto, level: str = "default", *, seed: int = 0) -> CheckReport:
     """Check an operator or an ONNX model.
 
     An operator is checked for its schema, its values against the float64 reference in every host and dtype it
@@ -86,7 +75,7 @@ def check(subject: Operator | str | Path, level: str = "default", *, seed: int =
     against ONNX Runtime's (ONNX's own evaluator where a node has no body).
 
     Args:
-        subject: an operator, or the path of an ONNX model.
+        subject: an operator, an ONNX model, or the path of one.
         level: "quick" (NumPy only, dense inputs) or "default".
         seed: of drawn inputs and directions.
 
@@ -102,10 +91,10 @@ def check(subject: Operator | str | Path, level: str = "default", *, seed: int =
         return report
     from opforge.onnx._read import read_model
 
-    path = Path(subject)
-    model = read_model(path)
-    report = CheckReport(str(subject), level, seed)
-    _collect(report, "model", lambda: _model(path, model, seed))
+    with model_path(subject) as path:
+        model = read_model(path)
+        report = CheckReport(str(subject) if isinstance(subject, str | Path) else model.graph.name, level, seed)
+        _collect(report, "model", lambda: _model(path, model, seed))
     return report
 
 
@@ -135,11 +124,11 @@ def _collect(report: CheckReport, name: str, rows: Callable[[], Iterator[Row]]) 
     """
     try:
         for row in rows():
-            report.rows.append(CheckRow(*row))
+            report.rows.append(row)
     except OpforgeError as problem:
         detail = str(problem)
         if all(row.detail != detail for row in report.rows):
-            report.rows.append(CheckRow(name, "", "", "", False, detail))
+            report.rows.append(Row(name, "", "", "", False, detail))
 
 
 def _model(path: Path, model: onnx.ModelProto, seed: int) -> Iterator[Row]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opforge.engines import Array, TensorInfo
 from opforge.errors import ArgumentError, CheckFailure
 from opforge.verify._engines import find_engine
-from opforge.verify._inputs import check_names, load_npz, random_inputs
+from opforge.verify._inputs import check_names, load_npz, model_path, random_inputs
 from opforge.verify._measures import Difference, explain, measure
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["Comparison", "Row", "compare"]
 
@@ -85,7 +88,7 @@ class Comparison:
 
 
 def compare(
-    model: str | Path,
+    model: str | Path | onnx.ModelProto,
     inputs: Mapping[str, Array] | str | Path | None = None,
     *,
     engines: Sequence[str] | Mapping[str, str | Path | Runner] = ("opforge", "onnxruntime"),
@@ -98,7 +101,7 @@ def compare(
     """Run ``model`` in every engine on the same inputs; the last engine is the reference.
 
     Args:
-        model: an ONNX file (or a .bin when only opforge runs it).
+        model: an ONNX model or its file (or a .bin when only opforge runs it).
         inputs: arrays by name, an .npz file, or None for random ones by the declared inputs.
         engines: names; or name -> model file of that engine, or name -> callable from inputs to outputs.
         rtol: relative tolerance.
@@ -110,9 +113,22 @@ def compare(
     Raises:
         ArgumentError: fewer than two engines, unknown engine or input names.
     """
-    chosen: Mapping[str, str | Path | Runner] = (
-        engines if isinstance(engines, Mapping) else dict.fromkeys(engines, model)
-    )
+    with model_path(model) as path:
+        chosen: Mapping[str, str | Path | Runner] = (
+            engines if isinstance(engines, Mapping) else dict.fromkeys(engines, path)
+        )
+        return _compare(chosen, inputs, rtol, atol, seed, sizes, threads)
+
+
+def _compare(
+    chosen: Mapping[str, str | Path | Runner],
+    inputs: Mapping[str, Array] | str | Path | None,
+    rtol: float,
+    atol: float,
+    seed: int,
+    sizes: Mapping[str, int] | None,
+    threads: int | None,
+) -> Comparison:
     if len(chosen) < 2:
         raise ArgumentError("comparing needs at least two engines", where="compare", got=f"{list(chosen)}")
     runners: dict[str, Runner] = {}

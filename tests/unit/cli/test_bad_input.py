@@ -112,7 +112,8 @@ def test_bad_csr(opforge, folder):
         "dense": np.ones((3, 5), np.float32),
     }
     np.savez("in.npz", **parts)
-    refused(opforge("run", "s.bin", "--npz", "in.npz"), "com.example::SparseMatMul", "indices[3] (row 2) is 7, expected 0 <= index < 3")
+    texts = ("com.example::SparseMatMul", "indices[3] (row 2) is 7, expected 0 <= index < 3")
+    refused(opforge("run", "s.bin", "--npz", "in.npz"), *texts)
     np.savez("in.npz", **{**parts, "indices": np.array([0, 2, 1, 0]), "indptr": np.array([0, 3, 2, 4])})
     refused(opforge("run", "s.bin", "--npz", "in.npz"), "indptr[2] is 2")
 

@@ -1,0 +1,1 @@
+"""FakeQuantise: a straight-through node for quantisation-aware training."""

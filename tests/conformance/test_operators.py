@@ -1,0 +1,31 @@
+"""Every operator of the library in every host of this installation: what `opforge check` says, in full."""
+
+import pytest
+
+import opforge as of
+
+pytestmark = [pytest.mark.compiler, pytest.mark.torch]
+
+OPERATORS = of.load("opforge.ops")
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+def test_operator_in_every_host(operator):
+    # The operators that SparseMatMul's gradients call share its kernels' loops: their dense inputs are enough here.
+    level = "quick" if "Grad" in operator.name else "default"
+    report = of.check(operator, level=level)
+    assert report.passed, "\n".join(
+        f"{row.check}, {row.case}, {row.host} {row.dtype}: {row.detail}" for row in report.failures
+    )
+    kinds = {row.check for row in report.rows}
+    assert {"schema", "values", "boundary", "gradient", "second derivative", "determinism"} <= kinds
+    if level == "default":
+        assert {row.host for row in report.rows} >= {"numpy", "torch"}
+        assert "fake kernel" in kinds
+        assert ("interpreter" in kinds) == operator.is_formula
+
+
+def test_another_seed_draws_other_inputs_and_passes():
+    swish = next(o for o in OPERATORS if o.name == "Swish")
+    for seed in range(1, 6):
+        assert of.check(swish, level="quick", seed=seed).passed

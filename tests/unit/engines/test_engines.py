@@ -1,0 +1,100 @@
+"""Engines: what they say of themselves, what they run, and their words."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import opforge as of
+from opforge.bin.engine import OpforgeEngine
+from opforge.errors import ArgumentError, CandidateError, MissingOperatorError
+from opforge.onnx import one_node_model
+from opforge.verify import default_engines, engines, find_engine
+
+pytestmark = pytest.mark.compiler
+
+
+@pytest.fixture(scope="module")
+def swish(tmp_path_factory):
+    """A one-node model of a formula operator."""
+    path = tmp_path_factory.mktemp("models") / "swish.onnx"
+    onnx.save(one_node_model(of.load("opforge.ops:Swish")[0]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def unknown(tmp_path_factory):
+    """A model of a node that nobody knows."""
+    path = tmp_path_factory.mktemp("models") / "unknown.onnx"
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("What", ["x"], ["y"], domain="no.where")], "g", [x], [y])
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("no.where", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+    return path
+
+
+def test_opforge_comes_first_and_all_say_whether_they_can_be_used():
+    known = engines()
+    assert next(iter(known)) == "opforge"
+    assert {"onnxruntime", "reference"} <= set(known)
+    for name, engine in known.items():
+        state = engine.availability()
+        assert engine.name == name
+        assert state.version if state.ok else (state.reason and state.hint)
+
+
+@pytest.mark.parametrize("name", ["opforge", "onnxruntime", "reference"])
+def test_every_engine_runs_an_exported_operator(name, swish):
+    model = find_engine(name).load(swish, threads=1)
+    (info,) = model.inputs
+    assert (info.name, info.dtype, len(info.shape)) == ("x", np.float32, 2)
+    x = np.linspace(-3, 3, 6, dtype=np.float32).reshape(2, 3)
+    (y,) = model.run({"x": x}).values()
+    assert list(model.outputs) == ["y"]
+    np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["opforge", "onnxruntime", "reference"])
+def test_every_engine_names_a_node_that_nobody_knows(name, unknown):
+    with pytest.raises(MissingOperatorError) as caught:
+        find_engine(name).load(unknown)
+    assert "What" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["opforge", "onnxruntime", "reference"])
+def test_a_wrong_input_is_the_callers_mistake(name, swish):
+    model = find_engine(name).load(swish)
+    with pytest.raises((ArgumentError, TypeError)):
+        model.run({"z": np.zeros((2, 2), np.float32)})
+
+
+def test_the_reference_computes_kernel_operators(tmp_path):
+    sparse = of.load("opforge.ops:SparseMatMul")[0]
+    model = one_node_model(sparse, dtypes={"T": "f64", "I": "i32"})
+    del model.functions[:]
+    onnx.save(model, tmp_path / "sparse.onnx")
+    inputs = {
+        "values": np.array([1.0, 2.0, 3.0]),
+        "indices": np.array([0, 2, 1], np.int32),
+        "indptr": np.array([0, 2, 2, 3], np.int32),
+        "dense": np.arange(6.0).reshape(3, 2),
+    }
+    (out,) = find_engine("reference").load(tmp_path / "sparse.onnx").run(inputs).values()
+    assert out.tolist() == [[8.0, 11.0], [0.0, 0.0], [6.0, 9.0]]
+    assert default_engines(tmp_path / "sparse.onnx") == ("opforge", "reference")
+    assert of.compare(tmp_path / "sparse.onnx", inputs, engines=("opforge", "reference"))
+
+
+def test_a_model_with_bodies_is_held_against_onnx_runtime(swish):
+    assert default_engines(swish) == ("opforge", "onnxruntime")
+
+
+def test_an_engine_that_cannot_be_used_says_why(monkeypatch):
+    monkeypatch.setattr("opforge._paths.runtime_library", lambda: Path("/nowhere/libopforge.so"))
+    assert not OpforgeEngine().availability().ok
+    with pytest.raises(CandidateError) as caught:
+        find_engine("opforge")
+    assert "opforge: /nowhere/libopforge.so is missing" in str(caught.value)
+    assert "make native" in str(caught.value)
