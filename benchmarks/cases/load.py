@@ -40,10 +40,10 @@ def _memory(name: str, threads: int) -> Prepared:
     _models.bin_path(name)
     values = {}
     for engine in (OURS, "onnxruntime"):
-        done = subprocess.run(
-            [sys.executable, __file__, name, engine], capture_output=True, text=True, check=True, cwd=Path(__file__).resolve().parents[2],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OPFORGE_NUM_THREADS": str(threads)},
-        )  # fmt: skip
+        command = [sys.executable, "-m", "benchmarks.cases.load", name, engine]
+        environment = {**os.environ, "OPFORGE_NUM_THREADS": str(threads)}
+        root = Path(__file__).resolve().parents[2]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=environment)
         values[engine] = float(done.stdout.split()[-1])
     return Prepared(values=values)
 

@@ -9,11 +9,11 @@ from opforge.expr._generated.opcodes import BY_NUMBER, OPCODES
 from opforge.expr.nodes import ValueType
 from opforge.expr.program import Constant, Instruction, Output, Program
 
-__all__ = ["MAX_INPUTS", "MAX_OUTPUTS", "MAX_VALUES", "NUMERICS_VERSION", "decode", "disassemble", "encode", "verify"]
+__all__ = ["MAX_ATTRIBUTES", "MAX_INPUTS", "MAX_OUTPUTS", "MAX_VALUES", "NUMERICS_VERSION", "decode", "disassemble", "encode", "verify"]
 
 MAGIC = b"OFBC"
 NUMERICS_VERSION = 1
-MAX_INPUTS, MAX_OUTPUTS, MAX_VALUES = 64, 16, 4096
+MAX_INPUTS, MAX_ATTRIBUTES, MAX_OUTPUTS, MAX_VALUES = 64, 64, 16, 4096
 _HEADER = struct.Struct("<4s8HI8s")
 _INSTRUCTION = struct.Struct("<4HB7s")
 _OUTPUT = struct.Struct("<2HB3s")
@@ -107,11 +107,14 @@ def check(program: Program) -> str | None:
     """What is wrong with a program: limits, operand numbers, types; None when it is right."""
     for what, count, limit in (
         ("inputs", len(program.inputs), MAX_INPUTS),
+        ("attributes", len(program.attributes), MAX_ATTRIBUTES),
         ("outputs", len(program.outputs), MAX_OUTPUTS),
         ("values", program.n_values, MAX_VALUES),
     ):
         if count > limit:
             return f"{count} {what}, the limit is {limit}"
+    if not program.inputs or not program.outputs:
+        return "a program needs at least one input and one output"
     if not program.inputs or not program.outputs:
         return "a program has at least one input and one output"
     types = program.value_types()
@@ -128,7 +131,7 @@ def check(program: Program) -> str | None:
             return f"output {k} is summed to the shape of input {o.sum_to} of {len(program.inputs)}"
         if o.type is not types[o.value]:
             return f"output {k} has type {o.type.text}, its value {types[o.value].text}"
-        if o.sum_to is not None and not o.type.is_float:
+        if o.sum_to is not None and o.type is not ValueType.T:
             return f"output {k} of type {o.type.text} cannot be summed"
     return None
 
