@@ -17,7 +17,13 @@ ENSURES: tuple[str, ...] = ()
 def _fuse(norm: ir.Node) -> bool:
     x = norm.inputs[0]
     conv = x.producer() if x is not None else None
-    if x is None or conv is None or not _edit.is_op(conv, "Conv") or _edit.only_consumer(x) is not norm or norm.graph is None:
+    if (
+        x is None
+        or conv is None
+        or not _edit.is_op(conv, "Conv")
+        or _edit.only_consumer(x) is not norm
+        or norm.graph is None
+    ):
         return False
     weight = _edit.array(conv.inputs[1])
     bias = _edit.array(conv.inputs[2]) if len(conv.inputs) > 2 and conv.inputs[2] is not None else None
@@ -35,7 +41,9 @@ def _fuse(norm: ir.Node) -> bool:
     if not all(np.all(np.isfinite(a)) for a in narrow):
         return False
     name = conv.outputs[0].name or "conv"
-    constants = [_edit.add_constant(norm.graph, a, f"{name}__{k}") for a, k in zip(narrow, ("weight", "bias"), strict=True)]
+    constants = [
+        _edit.add_constant(norm.graph, a, f"{name}__{k}") for a, k in zip(narrow, ("weight", "bias"), strict=True)
+    ]
     _edit.replace_node(norm, "Conv", [conv.inputs[0], *constants], conv.attributes, also=[conv])
     return True
 

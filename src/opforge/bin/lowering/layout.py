@@ -25,6 +25,7 @@ def assign_layouts(graph: Graph) -> None:
             made.output.producer = made
             graph.nodes[k] = made
     _convert(graph)
+    _plain_results(graph)
     _halos(graph)
 
 
@@ -163,6 +164,25 @@ def _convert(graph: Graph) -> None:
             plain.is_output, value.is_output = True, False
             graph.outputs[k] = plain
     graph.nodes = order
+
+
+def _plain_results(graph: Graph) -> None:
+    """Let a transposed convolution of few channels write the plain tensor that its only reader makes of it."""
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None:
+                readers.setdefault(value, []).append(node)
+    gone: set[int] = set()
+    for node in graph.nodes:
+        if not node.is_made("ConvTranspose") or node.attributes["channels_out"] > 4 or len(node.inputs) > 3:
+            continue
+        after = readers.get(node.output, [])
+        if len(after) == 1 and after[0].is_made("Reorder") and not after[0].output.is_blocked:
+            gone.add(id(after[0]))
+            node.outputs = [after[0].output]
+            node.output.producer = node
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
 
 
 def _channel_vector(node: Node, index: int, value: Value) -> Value:

@@ -27,6 +27,7 @@ from opforge.passes import (
     remove_dead,
     remove_identities,
     share_subexpressions,
+    split_deconvolution,
     static_reshapes,
     upgrade_opset,
 )
@@ -40,6 +41,7 @@ PASSES = tuple(
     _contract.as_pass(module)
     for module in (
         remove_identities,
+        fold_constants,  # weights that a custom node computes (fake quantisation) are constants for what follows
         decompose_gemm,
         infer_shapes,
         fold_constants,
@@ -58,6 +60,7 @@ PASSES = tuple(
         fold_scale_shift,
         raise_hard_swish,
         raise_swish,
+        split_deconvolution,
         infer_shapes,
         remove_identities,
         cancel_transposes,
