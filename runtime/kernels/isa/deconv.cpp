@@ -55,5 +55,38 @@ void deconv2(const ConvArgs& a, int64_t image, int64_t y0, int64_t y1) {
   if (a.epilogue != nullptr) image_epilogue(a, image, 2 * y0, 2 * y1, 0, all_blocks(y.channels));
 }
 
+void deconv2_plain(const ConvArgs& a, float* scratch, int64_t image, int64_t y0, int64_t y1) {
+  const Image &x = a.x, &y = a.y;
+  const int64_t channels = y.channels, lanes = channels * 4 <= 8 ? 8 : 16;
+  ConvArgs one{};
+  one.x = x;
+  one.x.height = 1;
+  one.x.data = x.data + image * x.batch;
+  one.y.data = scratch;
+  one.y.channels = int32_t(channels * 4);
+  one.y.row = one.y.plane = x.width;
+  one.y.width = x.width, one.y.height = 1;
+  one.weights = a.weights, one.bias = a.bias;
+  one.kernel_h = one.kernel_w = one.stride_h = one.stride_w = one.dilation_h = one.dilation_w = 1;
+  one.activation = a.activation;
+  for (int64_t r = y0; r < y1; ++r) {
+    one.x.top = int32_t(x.top + r);
+    conv_direct(one, 0, 0, 1, 0, 1);
+    for (int64_t c = 0; c < channels; ++c) {
+      float* upper = y.data + image * y.batch + c * y.plane + 2 * r * y.row;
+      float* lower = upper + y.row;
+      const float* from = scratch + c;
+      for (int64_t i = 0; i < x.width; ++i, from += lanes) {
+        upper[2 * i] = from[0];
+        upper[2 * i + 1] = from[channels];
+        lower[2 * i] = from[2 * channels];
+        lower[2 * i + 1] = from[3 * channels];
+      }
+      if (a.epilogue != nullptr)
+        a.epilogue(a.user, upper, 2, y.row, (image * channels + c) * y.height + 2 * r, 0, y.row);
+    }
+  }
+}
+
 }  // namespace OPFORGE_ISA
 }  // namespace opforge

@@ -23,6 +23,7 @@ void winograd(const ConvArgs&, float* scratch, int64_t image, int64_t t0, int64_
 int64_t winograd_batch(int64_t channels_in, int64_t channels_out);
 int64_t winograd_scratch(int64_t channels_in, int64_t channels_out);
 void deconv2(const ConvArgs&, int64_t image, int64_t y0, int64_t y1);
+void deconv2_plain(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
 void pool(const PoolArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
 void global_average(const Image& x, const Image& y, int64_t image, int64_t block);
 void resize_nearest(const Image& x, const Image& y, int64_t scale_h, int64_t scale_w, int64_t image,

@@ -23,6 +23,7 @@ const IsaTable table = {
     winograd_batch,
     winograd_scratch,
     deconv2,
+    deconv2_plain,
     pool,
     global_average,
     resize_nearest,

@@ -119,6 +119,9 @@ struct IsaTable {
   int64_t (*winograd_scratch)(int64_t channels_in, int64_t channels_out);
   // 2x2 stride 2 transposed; rows [y0, y1) of the input.
   void (*deconv2)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1);
+  // The same into a plain output of at most 4 channels: the four taps are the channels (tap * channels +
+  // channel) of one 1x1 convolution, weights [C][8|16]. scratch: 16 floats per input column.
+  void (*deconv2_plain)(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
 
   // -- image.cpp -- c16 values.
   void (*pool)(const PoolArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);

@@ -222,7 +222,7 @@ def convolutions(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def deconvolutions(rng: np.random.Generator) -> Iterator[Case]:
-    for c, o in [(24, 24), (24, 1), (16, 16), (7, 40), (32, 30)]:
+    for c, o in [(24, 24), (24, 1), (16, 16), (7, 40), (32, 30), (20, 3), (8, 2)]:
         x, w, bias = normal(rng, 2, c, 5, 19), normal(rng, c, o, 2, 2), normal(rng, o)
         reference = np.maximum(convolve_transposed(x, w, bias, (2, 2), [0] * 4, (1, 1)), 0)
         net = Net()
@@ -236,6 +236,12 @@ def deconvolutions(rng: np.random.Generator) -> Iterator[Case]:
         }
         out = net.node("ConvTranspose", inputs, layout=c16(0, 1, 1, 0), **attributes)
         yield f"deconv {c}>{o}", net, net.plain(out), reference, 3e-6
+        if o > 4:
+            continue
+        other = normal(rng, 2, o, 10, 1)
+        blob = formula(2, gated)
+        out = net.node("ConvTranspose", [*inputs, net.feed(other)], epilogue=blob, **attributes)
+        yield f"deconv {c}>{o} plain", net, out, gated_reference(reference, other.astype(np.float64)), 3e-6
 
 
 def plain_convolutions(rng: np.random.Generator) -> Iterator[Case]:
