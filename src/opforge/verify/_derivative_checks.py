@@ -9,7 +9,7 @@ import numpy as np
 from opforge.errors import CheckFailure, OpforgeError
 from opforge.schema import DType, Operator, f64
 from opforge.verify._rows import Array, Row, label, widest
-from opforge.verify.cases import Case, arrays, cases_of
+from opforge.verify.cases import Case, differentiable_cases
 from opforge.verify.gradients import check_gradient, differentiated, grad_check
 from opforge.verify.hosts import Host
 
@@ -25,11 +25,9 @@ def gradient(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
     names = [dtype.name for dtype in types.values() if dtype.is_float]
     limit = max((_TOLERANCES[name] for name in names), default=_TOLERANCES["f64"])
     compared = 0
-    for case in cases_of(operator):
-        if not case.finite:
-            continue
+    for case, inputs in differentiable_cases(operator, types, seed):
         try:
-            rows = _rows(operator, host, case, types, seed, limit)
+            rows = _rows(operator, host, case, inputs, types, seed, limit)
         except OpforgeError as problem:
             yield Row("gradient", case.name, host.name, label(types), False, str(problem))
             compared += 1
@@ -41,8 +39,15 @@ def gradient(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
         yield Row("gradient", "", host.name, label(types), False, detail)
 
 
-def _rows(operator: Operator, host: Host, case: Case, types: dict[str, DType], seed: int, limit: float) -> list[Row]:
-    given = arrays(operator, case, types, seed=seed)
+def _rows(
+    operator: Operator,
+    host: Host,
+    case: Case,
+    given: Sequence[Array | None],
+    types: dict[str, DType],
+    seed: int,
+    limit: float,
+) -> list[Row]:
     # Points move in float64; the host computes in the declared dtype.
     points = [v if v is None or v.dtype.kind in "biu" else v.astype(np.float64) for v in given]
 

@@ -21,7 +21,7 @@ from opforge.verify.cases import Case, arrays, cases_of
 __all__ = ["determinism", "interpreter"]
 
 _THREADS = 4
-_ROUNDS = 3
+_ROUNDS = 2
 
 
 def _compute(operator: Operator, inputs: Sequence[Any], case: Case, library: Any = None) -> list[Array]:  # noqa: ANN401

@@ -16,6 +16,7 @@ arrays whose derivative it is, under the operator's name.
 
 from __future__ import annotations
 
+import math
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +28,12 @@ from typing import Any
 import numpy as np
 
 from opforge.errors import SchemaError
-from opforge.schema import DType, Operator, Parameter
+from opforge.schema import ABSENT, DType, Operator, Parameter
 
-__all__ = ["Case", "Tolerance", "arrays", "cases_of", "surrogate", "tolerance"]
+__all__ = ["Case", "Tolerance", "arrays", "cases_of", "differentiable_cases", "surrogate", "tolerance"]
 
 Array = np.ndarray[Any, Any]
+_LARGE = 100_000
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,22 @@ def tolerance(operator: Operator, dtype: DType) -> Tolerance:
         rtol, atol, reason = rows[dtype.name]
         return Tolerance(float(rtol), float(atol), str(reason))
     return _DEFAULTS[dtype.name]
+
+
+def differentiable_cases(operator: Operator, types: Mapping[str, DType], seed: int) -> list[tuple[Case, list[Any]]]:
+    """Return the finite cases with their arrays, without large ones where smaller ones show the same derivatives."""
+    points = [(case, arrays(operator, case, types, seed=seed)) for case in cases_of(operator) if case.finite]
+    small = [(case, inputs) for case, inputs in points if _elements(operator, case, inputs) <= _LARGE]
+    return small or points
+
+
+def _elements(operator: Operator, case: Case, inputs: Sequence[Array | None]) -> int:
+    """Count the elements of inputs and outputs."""
+    shapes = [ABSENT if value is None else value.shape for value in inputs]
+    dtypes = [None if value is None else DType.parse(value.dtype) for value in inputs]
+    outputs = operator.bind(shapes, dtypes, case.attributes).output_shapes
+    counts = [math.prod(int(d) for d in shape if d is not None) for shape in outputs if shape is not None]
+    return sum(counts) + sum(int(value.size) for value in inputs if value is not None)
 
 
 def surrogate(operator: Operator) -> Callable[..., Any] | None:

@@ -3,15 +3,19 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import opforge as of
 from tests.unit.verify.faulty import declare, forget
 
 pytestmark = pytest.mark.compiler
+
+SOURCE = Path(of.__file__).parents[1]
 
 
 def model(path, nodes, *, imports=(("", 20),), inputs=("x",), output="y"):
@@ -221,7 +225,7 @@ def alone(folder, *words, **environment):
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
@@ -250,6 +254,12 @@ def test_cache_that_cannot_be_written(folder, gate):
 
 def test_closed_pipe(folder, gate):
     command = f"{sys.executable} -m opforge inspect {gate}/gate.bin --nodes --json | head -1"
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=False,
+    )
     assert done.stdout.startswith("{")
     assert done.stderr == ""

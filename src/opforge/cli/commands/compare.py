@@ -23,7 +23,6 @@ Examples:
   opforge compare model.onnx --engine opforge --engine reference     against ONNX's own evaluator
   opforge compare model.onnx --bin model.bin --size N=64
   opforge compare model.onnx --torch net.py:make          also against the torch module
-  opforge compare model.onnx --engine opforge --engine openvino --rtol 1e-3
 """
 
 

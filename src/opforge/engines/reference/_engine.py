@@ -129,13 +129,13 @@ class _Loaded:
     def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         for info in self._inputs:
             if info.name not in inputs or inputs[info.name].dtype != info.dtype:
-                got = {name: str(value.dtype) for name, value in inputs.items()}
+                given = {name: str(value.dtype) for name, value in inputs.items()}
                 expected = f"{info.name}: {info.dtype}"
                 raise ArgumentError(
                     f"the input {info.name!r} is missing or has another dtype",
                     where="reference",
                     expected=expected,
-                    got=got,
+                    got=given,
                 )
         try:
             values = self._evaluator.run(None, dict(inputs))
