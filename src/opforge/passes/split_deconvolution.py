@@ -2,6 +2,7 @@
 
 Done where few channels come out: channels in blocks of 16 would be mostly padding, while the 1x1 convolution fills the
 block with the pixels of a window. Elementwise nodes behind move in front of the DepthToSpace, to the small planes.
+2x2 windows stay: the runtime's ConvTranspose does the same inside and writes the plain result itself.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _fits(node: ir.Node, weight: np.ndarray[tuple[int, ...], np.dtype[np.float32
         and all(d == 1 for d in _edit.attribute(node, "dilations") or [1])
         and _edit.attribute(node, "auto_pad", "NOTSET") == "NOTSET"
     )
-    windows = k[0] == k[1] > 1 and k == _edit.attribute(node, "strides")
+    windows = k[0] == k[1] > 2 and k == _edit.attribute(node, "strides")
     return plain and windows and weight.shape[1] * k[0] ** 2 <= MOST
 
 
