@@ -172,9 +172,10 @@ struct RunContext {
 };
 
 enum : uint32_t {
-  kShapeOnly = 1u
-      << 0,  // the result depends on the shapes of the inputs only (Shape, Size): never needs their data
-  kNotPure = 1u << 1,  // never computed at planning time (random numbers)
+  kShapeOnly = 1u << 0,  // depends on the shapes of the inputs only (Shape, Size): never needs their data
+  kNotPure = 1u << 1,    // never computed at planning time (random numbers)
+  kAllInputs = 1u << 2,  // variadic: no input may be absent
+  kAnyOutput = 1u << 3,  // output 0 may be absent where another one is not
 };
 
 struct OpKernel {
@@ -185,6 +186,9 @@ struct OpKernel {
   Status (*infer)(InferContext&);
   Status (*run)(RunContext&);
   uint32_t flags = 0;
+  // So many inputs are there (not absent) in every node; the session refuses others before load. Which of the
+  // rest are there the kernel looks up itself. tests/unit/bin holds the numbers against ONNX's schemas.
+  int32_t required_inputs = 1;
 };
 
 struct KernelTable {

@@ -178,8 +178,30 @@ Status Model::check_constant(uint32_t value, Error* error) const {
   return *error;
 }
 
+// Kernels rely on their required inputs and on an output to write.
+Status Model::check_arity(uint32_t k, Error* error) const {
+  const NodeInfo& info = nodes_[k];
+  if (info.kernel == nullptr) return OPFORGE_STATUS_OK;  // libraries check by their signature
+  const auto required = static_cast<uint32_t>(info.kernel->required_inputs);
+  const bool all = (info.kernel->flags & kAllInputs) != 0;
+  uint32_t present = 0, written = 0;
+  while (present < info.record->inputs && info.inputs[present] >= 0) ++present;
+  for (uint32_t o = 0; o < info.record->outputs; ++o) written += info.outputs[o] >= 0;
+  const bool first = info.record->outputs > 0 && info.outputs[0] >= 0;
+  const bool good_outputs = (info.kernel->flags & kAnyOutput) != 0 ? written > 0 : first;
+  if (present >= (all ? std::max(required, info.record->inputs) : required) && good_outputs)
+    return OPFORGE_STATUS_OK;
+  char where[Error::kText];
+  describe(k, where, sizeof where);
+  return error->fail(OPFORGE_STATUS_CORRUPT, "a node lacks inputs or outputs that its operator needs")
+      .at("section 'program', %s", where)
+      .wanted("%u inputs and %s", required, good_outputs ? "an output" : "the first output")
+      .found("%u inputs and %u outputs", present, written);
+}
+
 Status Model::load_node(uint32_t k, Error* error) {
   NodeInfo& info = nodes_[k];
+  if (check_arity(k, error)) return *error;
   if (info.kernel == nullptr || info.kernel->load == nullptr) return OPFORGE_STATUS_OK;
   std::vector<Tensor> inputs(info.record->inputs);
   for (uint32_t i = 0; i < info.record->inputs; ++i) {

@@ -68,6 +68,7 @@ class Model {
  private:
   Status load(Error* error);
   Status find_kernels(Error* error);
+  Status check_arity(uint32_t k, Error* error) const;
   Status load_node(uint32_t k, Error* error);
   Status check_target(Error* error);
   void find_dead_values();

@@ -265,6 +265,19 @@ def same_names(b: Builder) -> None:
     b.program.values[b.input("second", np.float32, [1])].name = "x"
 
 
+def no_input(b: Builder) -> None:
+    b.graph.nodes[0].inputs = [-1]
+
+
+def too_few_inputs(b: Builder) -> None:
+    b.graph.nodes[0].op = "Gather"
+
+
+def output_absent(b: Builder) -> None:
+    b.graph.nodes[1].outputs = []
+    b.graph.outputs = b.graph.nodes[0].outputs
+
+
 def huge_constant(b: Builder) -> None:
     b.program.values[b.constant(np.zeros((0, 3), np.float32))].shape = [0, 2**46, 2**46]
 
@@ -285,6 +298,9 @@ def huge_constant(b: Builder) -> None:
         (subgraph_reads_outside, "it reads a value that is not computed before"),
         (bad_bytecode, "section 'bytecode', blob 0: bytecode is not valid"),
         (same_names, "section 'signature': an input or output is not that of the main graph"),
+        (no_input, "a node lacks inputs or outputs that its operator needs"),
+        (too_few_inputs, "expected: 2 inputs and an output\n  got: 1 inputs and 1 outputs"),
+        (output_absent, "expected: 1 inputs and the first output"),
         (huge_constant, "section 'values': a constant has no possible shape"),
     ],
 )

@@ -253,8 +253,8 @@ Status attention_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"opforge", "Attention", 1, 1, attention_load, attention_infer, attention_run},
-    {"", "Attention", 23, kNewest, onnx_load, attention_infer, attention_run},
+    {"opforge", "Attention", 1, 1, attention_load, attention_infer, attention_run, 0, 3},
+    {"", "Attention", 23, kNewest, onnx_load, attention_infer, attention_run, 0, 3},
 };
 
 }  // namespace

@@ -205,7 +205,7 @@ Status cast_run(RunContext& c) {
 
 constexpr OpKernel kRows[] = {
     {"", "Cast", 6, kNewest, nullptr, cast_infer, cast_run},
-    {"", "CastLike", 15, kNewest, nullptr, cast_infer, cast_run},
+    {"", "CastLike", 15, kNewest, nullptr, cast_infer, cast_run, 0, 2},
 };
 
 }  // namespace

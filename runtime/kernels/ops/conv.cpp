@@ -216,8 +216,8 @@ Status transpose_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "Conv", 1, kNewest, nullptr, conv_infer, conv_run},
-    {"", "ConvTranspose", 1, kNewest, nullptr, transpose_infer, transpose_run},
+    {"", "Conv", 1, kNewest, nullptr, conv_infer, conv_run, 0, 2},
+    {"", "ConvTranspose", 1, kNewest, nullptr, transpose_infer, transpose_run, 0, 2},
 };
 
 }  // namespace

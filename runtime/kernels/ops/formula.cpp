@@ -192,7 +192,7 @@ Status formula_run(RunContext& c) {
   return status == OPFORGE_STATUS_OK ? status : c.fail(&c, status, "formula: %s", reason);
 }
 
-const OpKernel kRows[] = {{"opforge", "Formula", 1, 1, formula_load, formula_infer, formula_run}};
+const OpKernel kRows[] = {{"opforge", "Formula", 1, 1, formula_load, formula_infer, formula_run, kAllInputs}};
 
 }  // namespace
 }  // namespace opforge

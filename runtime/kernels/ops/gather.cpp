@@ -141,9 +141,9 @@ Status nd_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Gather", 1, kNewest, nullptr, gather_infer, gather_run},
-    {"", "GatherElements", 11, kNewest, nullptr, elements_infer, elements_run},
-    {"", "GatherND", 11, kNewest, nullptr, nd_infer, nd_run},
+    {"", "Gather", 1, kNewest, nullptr, gather_infer, gather_run, 0, 2},
+    {"", "GatherElements", 11, kNewest, nullptr, elements_infer, elements_run, 0, 2},
+    {"", "GatherND", 11, kNewest, nullptr, nd_infer, nd_run, 0, 2},
 };
 
 }  // namespace

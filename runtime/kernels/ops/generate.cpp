@@ -176,8 +176,8 @@ Status onehot_run(RunContext& c) {
 
 constexpr OpKernel kRows[] = {
     {"", "ConstantOfShape", 9, kNewest, nullptr, constant_infer, constant_run},
-    {"", "Range", 11, kNewest, nullptr, range_infer, range_run},
-    {"", "OneHot", 9, kNewest, nullptr, onehot_infer, onehot_run},
+    {"", "Range", 11, kNewest, nullptr, range_infer, range_run, 0, 3},
+    {"", "OneHot", 9, kNewest, nullptr, onehot_infer, onehot_run, 0, 3},
 };
 
 }  // namespace

@@ -205,8 +205,8 @@ Status cumsum_run(RunContext& c) {
 const OpKernel kRows[] = {
     {"", "ArgMax", 1, kNewest, nullptr, arg_infer, arg_run<true>},
     {"", "ArgMin", 1, kNewest, nullptr, arg_infer, arg_run<false>},
-    {"", "TopK", 10, kNewest, nullptr, topk_infer, topk_run},
-    {"", "CumSum", 11, kNewest, nullptr, cumsum_infer, cumsum_run},
+    {"", "TopK", 10, kNewest, nullptr, topk_infer, topk_run, kAnyOutput, 2},
+    {"", "CumSum", 11, kNewest, nullptr, cumsum_infer, cumsum_run, 0, 2},
 };
 
 }  // namespace
