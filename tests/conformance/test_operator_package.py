@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import opforge
+from opforge._paths import include_dir
 
 pytestmark = pytest.mark.compiler
 
@@ -160,6 +162,35 @@ def test_a_kernel_checks_values(bin_file, installed):
     code = code.replace("FILE", repr(str(bin_file))).replace("OPTIONS", "").replace("of_error", "ValueError")
     text = python(bin_file.parent, code, installed)
     assert "offsets[2] is 2, less than the one before, 3" in text
+
+
+def test_a_library_for_another_processor_is_refused_and_built_here(installed, tmp_path):
+    site = tmp_path / "site"
+    shutil.copytree(installed, site)
+    source = """
+    #include <stdio.h>
+    #include "opforge/abi.h"
+    __attribute__((visibility("default"))) const opforge_library* opforge_library_v1(const opforge_host* host) {
+      snprintf(host->reason, host->reason_size, "it is built for a processor with AVX-512");
+      return 0;
+    }
+    """
+    (tmp_path / "other.c").write_text(source)
+    library = site / "example_ops" / "_lib" / "example_ops.so"
+    command = ["gcc", "-shared", "-fPIC", f"-I{include_dir()}", tmp_path / "other.c", "-o", library]
+    subprocess.run(command, check=True, capture_output=True)
+    code = """
+    import json, warnings, numpy as np, opforge as of
+    op = of.load("example_ops:SoftGate")[0]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        value = float(op(np.float32([2.0]), np.float32([0.0]))[0])
+    print(json.dumps([value, [str(w.message) for w in caught]]))
+    """
+    value, texts = python(tmp_path, code, site)
+    assert value == 1.0
+    assert any("a library built ahead does not serve" in text for text in texts)
+    assert any("it is built for a processor with AVX-512" in text for text in texts)
 
 
 def test_a_folder_without_a_project_makes_no_wheel(tmp_path):
