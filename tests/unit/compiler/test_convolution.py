@@ -166,6 +166,16 @@ def test_neighbours_follow_into_blocks():
     assert ops(program) == "Reorder Conv Pool Resize Resize ConcatChannels ConvTranspose Pool Reorder".split()
 
 
+@pytest.mark.parametrize("out", [1, 3])
+def test_deconvolution_of_few_channels_is_plain(out):
+    nodes = [node("ConvTranspose", "x w b", "c", strides=[2, 2]), node("Sigmoid", "c", "y")]
+    constants = {"w": _random(24, out, 2, 2), "b": _random(out)}
+    proto = model(nodes, {"x": ["N", 24, "H", "W"]}, constants)
+    program, report = same(proto, {"x": _random(2, 24, 5, 6)}, rtol=1e-4, atol=1e-5)
+    assert ops(program) == ["Reorder", "ConvTranspose"]
+    assert report.fused == {"ConvTranspose + Sigmoid": 1}
+
+
 def test_operand_with_its_own_plane_is_plain():
     constants = {"w": _random(16, 16, 1, 1)}
     nodes = [node("Conv", "x w", "c", kernel_shape=[1, 1]), node("Add", "c p", "y")]
