@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from opforge.bin.lowering.elementwise import ROWS
+from opforge.onnx.elementwise import ROWS
 from tests.unit.compiler.graphs import compiled, model, node, ops, same
 from tests.unit.compiler.program_reference import Runner
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opforge.bin.lowering.elementwise import ROWS, VALUE_TYPES
+from opforge.onnx.elementwise import ROWS, VALUE_TYPES
 from opforge.bin.lowering.graph import FLOAT, FLOATS, HALVES, Node, Value
 from opforge.expr import Node as Expression
 from opforge.expr import ProgramBuilder

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from opforge.bin.lowering.attention import lower_attention
-from opforge.bin.lowering.elementwise import ORDERED, ROWS, VALUE_TYPES
+from opforge.onnx.elementwise import ORDERED, ROWS, VALUE_TYPES
 from opforge.bin.lowering.graph import FLOAT, FLOATS, Graph, Node, Value
 from opforge.passes import _edit
 from opforge.passes._dims import Dim
