@@ -125,15 +125,18 @@ class _Runner:
     def bash(self, block: Block) -> None:
         command = ["bash", "-e", "-o", "pipefail", "-c", block.text]
         done = subprocess.run(
-            command, cwd=self.folder, env=self.environment, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        # How long a first build takes is not for the page to say.
-        self.printed = "".join(
-            line for line in done.stdout.splitlines(True) if not line.startswith("opforge: compiling")
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
         )
         if done.returncode != int(block.option("exit") or 0):
-            self.fail(block, f"exit status {done.returncode}:\n{done.stdout}")
+            self.fail(block, f"exit status {done.returncode}:\n{done.stdout}{done.stderr}")
+        # Of what succeeds the page shows results; warnings of other packages differ from machine to machine.
+        self.printed = done.stdout + (done.stderr if done.returncode else "")
 
     def run(self) -> None:
         checkable = False

@@ -249,3 +249,11 @@ def test_bench_table_prints_the_results(tmp_path):
 def test_matching_of_printed_text():
     assert matches("a ... c\n...\nend\n", "a  b c\nx\ny\nend\n")
     assert not matches("a\nb\n", "a\nc\n")
+
+
+def test_the_version_of_torch_is_the_pinned_one():
+    pinned = re.search(r"(?m)^torch==(\S+)$", (ROOT / "requirements/constraints.txt").read_text())
+    assert pinned is not None
+    for page in PAGES:
+        for version in re.findall(r"torch==(\S+)", page.read_text(encoding="utf-8")):
+            assert version == pinned.group(1), f"{page.name} names torch {version}"
