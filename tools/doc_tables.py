@@ -57,7 +57,7 @@ def onnx_operators() -> str:
     import onnx
 
     from opforge.bin.lowering._generated.kernels import KERNELS
-    from opforge.bin.lowering.elementwise import ROWS
+    from opforge.onnx.elementwise import ROWS
 
     schemas = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
     kernels = {name for domain, name in KERNELS if domain == ""} & schemas.keys()
