@@ -11,7 +11,7 @@ from opforge.schema import DType, Operator, Signature, registry
 from opforge.schema.gradient import GradientProgram
 from opforge.verify import _variants
 from opforge.verify._rows import Array, Row, choices, held
-from opforge.verify.cases import Case, arrays, cases_of
+from opforge.verify.cases import Case, arrays, cases_of, parameters
 from opforge.verify.hosts import Host
 
 __all__ = ["boundary", "schema", "values"]
@@ -62,7 +62,7 @@ def values(operator: Operator, host: Host, level: str, seed: int) -> Iterator[Ro
                     continue
                 for layout, other in _variants.layouts(value):
                     changed = [*inputs[:index], other, *inputs[index + 1 :]]
-                    name = f"{case.name}, {operator.signature.inputs[index].name} {layout}"
+                    name = f"{case.name}, {parameters(operator, inputs)[index].name} {layout}"
                     row = held(operator, host, case, name, changed, types, "layouts")
                     hint = f"; dense arrays are right, so the strides of the {layout} one are not honoured"
                     rows.append(row if row.passed else row._replace(detail=row.detail + hint))
@@ -119,7 +119,7 @@ def _nan_in_kernel(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
         case, inputs = _first_with_elements(operator, types, seed)
         if case is None:
             return
-        for index, (parameter, value) in enumerate(zip(operator.signature.inputs, inputs, strict=True)):
+        for index, (parameter, value) in enumerate(zip(parameters(operator, inputs), inputs, strict=True)):
             dtype = types.get(parameter.type) or DType.parse(parameter.type)
             if value is None or value.size == 0 or not dtype.is_float:
                 continue

@@ -25,7 +25,7 @@ _ROUNDS = 2
 
 
 def _compute(operator: Operator, inputs: Sequence[Any], case: Case, library: Any = None) -> list[Array]:  # noqa: ANN401
-    result = numpy_host.call(operator, inputs, case.attributes, library=library)
+    result = numpy_host.call(operator, operator.arrange(inputs, {}), case.attributes, library=library)
     return [np.asarray(v) for v in (result if isinstance(result, tuple) else [result])]
 
 

@@ -19,6 +19,7 @@ def fake_kernel(operator: Operator, seed: int) -> Iterator[Row]:
     if find_spec("torch") is None:
         return
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     from opforge.frameworks.torch._arrays import to_tensor
 
@@ -32,8 +33,8 @@ def fake_kernel(operator: Operator, seed: int) -> Iterator[Row]:
             tensors = [None if v is None else to_tensor(v) for v in arrays(operator, case, types, seed=seed)]
             try:
                 real = described(operator(*tensors, **case.attributes))
-                with FakeTensorMode() as mode:
-                    fakes = [None if t is None else mode.from_tensor(t) for t in tensors]
+                with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+                    fakes = [None if t is None else mode.from_tensor(t, static_shapes=True) for t in tensors]
                     fake = described(operator(*fakes, **case.attributes))
             except OpforgeError as problem:
                 found = f"case {case.name}: {problem}"

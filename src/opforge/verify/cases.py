@@ -5,6 +5,7 @@ An input is described by one of::
     {"shape": [3, 4], "low": -6.0, "high": 6.0}      uniform (integers where the parameter is an integer)
     {"shape": [3, 4], "normal": 2.0}                 normal with this standard deviation (1 when left out)
     {"values": [1.0, "nan", "-inf"]}                 these values ("nan", "inf", "-inf" as text)
+    [{...}, {...}]                                   the tensors of a variadic input
     {"csr": {"rows": 4, "columns": 5, "density": 0.3, "part": "values" | "indices" | "indptr"}}
 
 The parts of one CSR matrix agree; its rows may be empty, its columns are unsorted and may repeat.
@@ -30,7 +31,7 @@ import numpy as np
 from opforge.errors import SchemaError
 from opforge.schema import ABSENT, DType, Operator, Parameter
 
-__all__ = ["Case", "Tolerance", "arrays", "cases_of", "differentiable_cases", "surrogate", "tolerance"]
+__all__ = ["Case", "Tolerance", "arrays", "cases_of", "differentiable_cases", "parameters", "surrogate", "tolerance"]
 
 Array = np.ndarray[Any, Any]
 _LARGE = 100_000
@@ -58,15 +59,17 @@ class Case:
     """One set of inputs and attributes."""
 
     name: str
-    inputs: Mapping[str, Mapping[str, Any]]
+    inputs: Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def finite(self) -> bool:
         """Whether every given value is finite."""
-        return all(
-            bool(np.isfinite(_numbers(spec["values"])).all()) for spec in self.inputs.values() if "values" in spec
-        )
+        specs: list[Mapping[str, Any]] = []
+        for spec in self.inputs.values():
+            specs += spec if isinstance(spec, list) else [spec]
+        given = [spec["values"] for spec in specs if "values" in spec]
+        return all(bool(np.isfinite(_numbers(values)).all()) for values in given)
 
 
 def cases_of(operator: Operator) -> list[Case]:
@@ -171,12 +174,25 @@ def _module(operator: Operator) -> Any:  # noqa: ANN401 - a module, or None
 
 
 def arrays(operator: Operator, case: Case, types: Mapping[str, DType], *, seed: int = 0) -> list[Array | None]:
-    """Return one array per input parameter, rounded to its dtype; None for an absent optional."""
+    """Return one array per input tensor, rounded to its dtype; None for an absent optional.
+
+    The tensors of a variadic input, which is the last one, follow each other; see `parameters`.
+    """
     made: list[Array | None] = []
     for parameter in operator.signature.inputs:
         spec = case.inputs.get(parameter.name)
-        made.append(None if spec is None else _array(parameter, spec, types, case.name, seed))
+        if spec is None and not parameter.variadic:
+            made.append(None)
+            continue
+        for index, one in enumerate(spec if isinstance(spec, list) else [spec or {}]):
+            made.append(_array(parameter, one, types, f"{case.name}/{index}" if index else case.name, seed))
     return made
+
+
+def parameters(operator: Operator, inputs: Sequence[Array | None]) -> list[Parameter]:
+    """Return the parameter that each tensor of a call belongs to."""
+    declared = list(operator.signature.inputs)
+    return declared[: len(inputs)] + declared[-1:] * (len(inputs) - len(declared))
 
 
 def _array(parameter: Parameter, spec: Mapping[str, Any], types: Mapping[str, DType], case: str, seed: int) -> Array:
