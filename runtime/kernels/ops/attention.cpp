@@ -260,5 +260,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_attention;
-const opforge::KernelTable opforge_kernels_attention = {opforge::kRows, 2};
+OPFORGE_KERNELS(attention, opforge::kRows);

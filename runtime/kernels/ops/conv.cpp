@@ -223,6 +223,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_conv;
-const opforge::KernelTable opforge_kernels_conv = {opforge::kRows,
-                                                   sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(conv, opforge::kRows);

@@ -310,6 +310,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_conv16;
-const opforge::KernelTable opforge_kernels_conv16 = {opforge::kRows,
-                                                     sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(conv16, opforge::kRows);

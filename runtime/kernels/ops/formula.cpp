@@ -197,5 +197,4 @@ const OpKernel kRows[] = {{"opforge", "Formula", 1, 1, formula_load, formula_inf
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_formula;
-const opforge::KernelTable opforge_kernels_formula = {opforge::kRows, 1};
+OPFORGE_KERNELS(formula, opforge::kRows);

@@ -227,6 +227,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_image16;
-const opforge::KernelTable opforge_kernels_image16 = {opforge::kRows,
-                                                      sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(image16, opforge::kRows);

@@ -361,6 +361,4 @@ const OpKernel kRows[] = {
 
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_matmul;
-const opforge::KernelTable opforge_kernels_matmul = {opforge::kRows,
-                                                     sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(matmul, opforge::kRows);

@@ -218,6 +218,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_normalize;
-const opforge::KernelTable opforge_kernels_normalize = {opforge::kRows,
-                                                        sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(normalize, opforge::kRows);

@@ -212,6 +212,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_order;
-const opforge::KernelTable opforge_kernels_order = {opforge::kRows,
-                                                    sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(order, opforge::kRows);

@@ -132,6 +132,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_pool;
-const opforge::KernelTable opforge_kernels_pool = {opforge::kRows,
-                                                   sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(pool, opforge::kRows);

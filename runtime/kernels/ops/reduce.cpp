@@ -241,6 +241,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_reduce;
-const opforge::KernelTable opforge_kernels_reduce = {opforge::kRows,
-                                                     sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(reduce, opforge::kRows);

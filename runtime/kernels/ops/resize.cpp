@@ -200,6 +200,4 @@ const OpKernel kRows[] = {
 }  // namespace
 }  // namespace opforge
 
-extern const opforge::KernelTable opforge_kernels_resize;
-const opforge::KernelTable opforge_kernels_resize = {opforge::kRows,
-                                                     sizeof(opforge::kRows) / sizeof(opforge::kRows[0])};
+OPFORGE_KERNELS(resize, opforge::kRows);
