@@ -55,7 +55,11 @@ def _rounds(case: Case, count: int) -> list[dict[str, float]]:
     results = []
     for seed in range(count):
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks._child", case.name, str(seed)], cwd=ROOT, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "benchmarks._child", case.name, str(seed)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise SystemExit(f"\n{case.name} failed:\n{done.stderr[-4000:]}")
@@ -106,27 +110,52 @@ def _write(rows: list[dict[str, Any]]) -> None:
 
 def machine() -> dict[str, Any]:
     """Describe where the figures were measured."""
-    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "",
+    )
     packages = ("numpy", "torch", "onnxruntime", "openvino", "scipy")
     versions = {name: metadata.version(name) for name in packages if util.find_spec(name)}
     flags = Path("/proc/cpuinfo").read_text()
     isa = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else platform.machine()
-    return {"cpu": model, "cores": os.cpu_count(), "isa": isa, "python": platform.python_version(), "packages": versions}
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "isa": isa,
+        "python": platform.python_version(),
+        "packages": versions,
+    }
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
     def figure(row: dict[str, Any], key: str) -> str:
         value = row[key]
         if row["metric"] == "time":
-            return f"{value * 1e6:.2f} us" if value < 1e-3 else f"{value * 1e3:.2f} ms" if value < 1 else f"{value:.2f} s"
+            return (
+                f"{value * 1e6:.2f} us" if value < 1e-3 else f"{value * 1e3:.2f} ms" if value < 1 else f"{value:.2f} s"
+            )
         return f"{value:.4g}"
 
     head = ("case", "metric", "threads", "opforge", "peer", "peer's", "ratio", "95 % interval", "asked", "verdict")
     body = [
-        (r["case"], r["metric"], r["threads"], figure(r, "ours"), r["peer"], figure(r, "peer_value"), f"{r['ratio']:.2f}",
-         f"{r['interval'][0]:.2f}-{r['interval'][1]:.2f}", "" if r["limit"] is None else f"{r['limit']:.2f}", r["verdict"])
+        (
+            r["case"],
+            r["metric"],
+            r["threads"],
+            figure(r, "ours"),
+            r["peer"],
+            figure(r, "peer_value"),
+            f"{r['ratio']:.2f}",
+            f"{r['interval'][0]:.2f}-{r['interval'][1]:.2f}",
+            "" if r["limit"] is None else f"{r['limit']:.2f}",
+            r["verdict"],
+        )
         for r in rows
-    ]  # fmt: skip
+    ]
     table("ratio above 1: opforge is better", head, body)
 
 

@@ -24,11 +24,23 @@ def main() -> int:
         return 2
     scripts = Path(sys.executable).parent
     configure = [
-        scripts / "cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={scripts / 'ninja'}",
-        f"-DCMAKE_CXX_COMPILER={clang}", f"-DCMAKE_C_COMPILER={clang.replace('clang++', 'clang')}",
-        "-DOPFORGE_FUZZ=ON", "-DOPFORGE_PYTHON=OFF", "-DOPFORGE_ADAPTERS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-        "-DOPFORGE_ISAS=baseline", "-DOPFORGE_SANITIZE=fuzzer-no-link,address,undefined",
-    ]  # fmt: skip
+        scripts / "cmake",
+        "-S",
+        ROOT,
+        "-B",
+        BUILD,
+        "-G",
+        "Ninja",
+        f"-DCMAKE_MAKE_PROGRAM={scripts / 'ninja'}",
+        f"-DCMAKE_CXX_COMPILER={clang}",
+        f"-DCMAKE_C_COMPILER={clang.replace('clang++', 'clang')}",
+        "-DOPFORGE_FUZZ=ON",
+        "-DOPFORGE_PYTHON=OFF",
+        "-DOPFORGE_ADAPTERS=OFF",
+        "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        "-DOPFORGE_ISAS=baseline",
+        "-DOPFORGE_SANITIZE=fuzzer-no-link,address,undefined",
+    ]
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / "configure.log").open("w") as log:
         if subprocess.run(configure, stdout=log, stderr=log, check=False).returncode:
@@ -45,11 +57,21 @@ def main() -> int:
         corpus.mkdir(parents=True, exist_ok=True)
         artifacts.mkdir(parents=True, exist_ok=True)
         command = [
-            target, corpus, seeds, f"-max_total_time={options.seconds}", "-timeout=10", "-rss_limit_mb=4096", "-max_len=65536",
-            f"-artifact_prefix={artifacts}/", "-print_final_stats=1", "-verbosity=1",
-        ]  # fmt: skip
+            target,
+            corpus,
+            seeds,
+            f"-max_total_time={options.seconds}",
+            "-timeout=10",
+            "-rss_limit_mb=4096",
+            "-max_len=65536",
+            f"-artifact_prefix={artifacts}/",
+            "-print_final_stats=1",
+            "-verbosity=1",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        figures = [line for line in done.stderr.splitlines() if "stat::number_of_executed_units" in line or "cov:" in line][-2:]
+        figures = [
+            line for line in done.stderr.splitlines() if "stat::number_of_executed_units" in line or "cov:" in line
+        ][-2:]
         print(f"{target.name}: {'ok' if done.returncode == 0 else 'FAILED'}; " + "; ".join(f.strip() for f in figures))
         if done.returncode:
             print(done.stderr[-6000:])

@@ -30,7 +30,9 @@ def main() -> None:
     for name, target in project["scripts"].items():
         module, function = target.split(":")
         command = Path(sysconfig.get_paths()["scripts"]) / name
-        command.write_text(f"#!{sys.executable}\nimport sys\n\nfrom {module} import {function}\n\nsys.exit({function}())\n")
+        command.write_text(
+            f"#!{sys.executable}\nimport sys\n\nfrom {module} import {function}\n\nsys.exit({function}())\n"
+        )
         command.chmod(0o755)
 
 

@@ -26,9 +26,22 @@ def main(arguments: list[str]) -> int:
     cpp = 0
     if not arguments:
         cpp = subprocess.run(
-            [scripts / "ctest", "--test-dir", "build/dev", "--output-on-failure", "-j2"], cwd=ROOT, env=environment, check=False
+            [scripts / "ctest", "--test-dir", "build/dev", "--output-on-failure", "-j2"],
+            cwd=ROOT,
+            env=environment,
+            check=False,
         ).returncode
-    command = [sys.executable, "-m", "pytest", f"--junitxml={REPORT}", "-n", "2", "--dist", "loadgroup", "--durations=15"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"--junitxml={REPORT}",
+        "-n",
+        "2",
+        "--dist",
+        "loadgroup",
+        "--durations=15",
+    ]
     code = subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=False).returncode
     omitted = omissions()
     if omitted:
@@ -39,7 +52,10 @@ def main(arguments: list[str]) -> int:
             print("OPFORGE_FORBID_OMISSIONS=1: an omission is a failure")
             return 1
     if shutil.which("clang++-14") is None and shutil.which("clang++") is None:
-        print("note: clang++ is not installed; `make fuzz` needs it (Debian: clang-14 libclang-rt-14-dev libfuzzer-14-dev)")
+        print(
+            "note: clang++ is not installed; `make fuzz` needs it "
+            "(Debian: clang-14 libclang-rt-14-dev libfuzzer-14-dev)"
+        )
     return code or cpp
 
 

@@ -49,10 +49,13 @@ struct Gelu : torch::autograd::Function<Gelu> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
     at::AutoDispatchBelowADInplaceOrView guard;
     context->save_for_backward({x});
-    static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("bench_inline::gelu", "").typed<at::Tensor(const at::Tensor&)>();
+    static auto op = c10::Dispatcher::singleton()
+                         .findSchemaOrThrow("bench_inline::gelu", "")
+                         .typed<at::Tensor(const at::Tensor&)>();
     return op.call(x);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
     return {backward_cpu(grads[0], context->get_saved_variables()[0])};
   }
 };
@@ -65,13 +68,18 @@ TORCH_LIBRARY_IMPL(bench_inline, Autograd, m) { m.impl("gelu", autograd); }
 """
 
 
-def build(folder: Path) -> Any:
+def build(folder: Path) -> Any:  # noqa: ANN401 - an OpOverloadPacket
     """Compile (or take from ``folder``) and return ``torch.ops.bench_inline.gelu``."""
     import torch
     from torch.utils.cpp_extension import load_inline
 
     folder.mkdir(parents=True, exist_ok=True)
     load_inline(
-        "bench_inline_gelu", SOURCE, build_directory=str(folder), is_python_module=False, extra_cflags=["-O3", "-march=native"], verbose=False
+        "bench_inline_gelu",
+        SOURCE,
+        build_directory=str(folder),
+        is_python_module=False,
+        extra_cflags=["-O3", "-march=native"],
+        verbose=False,
     )
     return torch.ops.bench_inline.gelu

@@ -39,7 +39,12 @@ def _export_minilm(path: Path) -> None:
     ids = torch.ones(2, 16, dtype=torch.int64)
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=512)}
     of.torch.export(
-        encoder.eval(), (ids, ids.clone()), path, dynamic_shapes=(shape, shape), input_names=["input_ids", "attention_mask"], output_names=["embedding"]
+        encoder.eval(),
+        (ids, ids.clone()),
+        path,
+        dynamic_shapes=(shape, shape),
+        input_names=["input_ids", "attention_mask"],
+        output_names=["embedding"],
     )
 
 
@@ -52,7 +57,14 @@ def _export_case_study(path: Path) -> None:
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(768, 768), opforge.torch.Module(custom_gelu))
-    of.torch.export(module, (torch.randn(4, 768),), path, dynamic_shapes=({0: torch.export.Dim("n")},), input_names=["x"], output_names=["y"])
+    of.torch.export(
+        module,
+        (torch.randn(4, 768),),
+        path,
+        dynamic_shapes=({0: torch.export.Dim("n")},),
+        input_names=["x"],
+        output_names=["y"],
+    )
 
 
 def bin_path(name: str) -> Path:
@@ -80,7 +92,7 @@ def inputs(name: str, batch: int = 1, length: int = 128) -> dict[str, np.ndarray
     return {"x": rng.standard_normal(OCR[name][1], np.float32)}
 
 
-def openvino_model(name: str, threads: int) -> Any:
+def openvino_model(name: str, threads: int) -> Any:  # noqa: ANN401 - openvino.CompiledModel
     """Compile for OpenVINO with f32 arithmetic; our functions are inlined, since its front end does not read them."""
     import onnx
     import openvino

@@ -27,4 +27,13 @@ def _prepare(threads: int) -> Prepared:
         return Prepared(values={OURS: ours, "load_inline": time.perf_counter() - started})
 
 
-CASES = [Case("build/formula+gradient", _prepare, {"load_inline": 10.0}, rounds=3, needs=("torch", "ninja", "setuptools"), threads=2)]
+CASES = [
+    Case(
+        "build/formula+gradient",
+        _prepare,
+        {"load_inline": 10.0},
+        rounds=3,
+        needs=("torch", "ninja", "setuptools"),
+        threads=2,
+    )
+]

@@ -25,7 +25,9 @@ def _prepare(dtype: str, backward: bool, threads: int) -> Prepared:
     if not backward:
         with torch.no_grad():
             inductor(x)
-        return Prepared(runs={OURS: lambda: custom_gelu(x), "torch eager": lambda: eager(x), "torch inductor": lambda: inductor(x)})
+        return Prepared(
+            runs={OURS: lambda: custom_gelu(x), "torch eager": lambda: eager(x), "torch inductor": lambda: inductor(x)}
+        )
     leaf = x.clone().requires_grad_()
     seed = torch.ones_like(x)
 
@@ -34,7 +36,11 @@ def _prepare(dtype: str, backward: bool, threads: int) -> Prepared:
         function(leaf).backward(seed)  # type: ignore[operator]
 
     return Prepared(
-        runs={OURS: lambda: both(custom_gelu), "torch eager": lambda: both(eager), "torch inductor": lambda: both(inductor)}
+        runs={
+            OURS: lambda: both(custom_gelu),
+            "torch eager": lambda: both(eager),
+            "torch inductor": lambda: both(inductor),
+        }
     )
 
 
@@ -46,9 +52,19 @@ def _avx512() -> bool:
 
 _FORWARD = 2.5 if _avx512() else 2.0
 CASES = [
-    Case(f"gelu 1M/{dtype}", partial(_prepare, dtype, False), {"torch eager": limit, "torch inductor": limit}, needs=("torch",))
+    Case(
+        f"gelu 1M/{dtype}",
+        partial(_prepare, dtype, False),
+        {"torch eager": limit, "torch inductor": limit},
+        needs=("torch",),
+    )
     for dtype, limit in (("float32", _FORWARD), ("bfloat16", 2.0), ("float16", 2.0))
 ] + [
-    Case("gelu 1M/float32 forward+backward", partial(_prepare, "float32", True), {"torch eager": 2.0, "torch inductor": 2.0}, needs=("torch",)),
+    Case(
+        "gelu 1M/float32 forward+backward",
+        partial(_prepare, "float32", True),
+        {"torch eager": 2.0, "torch inductor": 2.0},
+        needs=("torch",),
+    ),
     Case("gelu 1M/float32, 2 threads", partial(_prepare, "float32", False), {}, threads=2, needs=("torch",)),
 ]

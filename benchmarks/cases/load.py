@@ -72,10 +72,18 @@ def _one_run(name: str, engine: str) -> None:
 
 
 CASES = [
-    Case(f"load {name}, verify {verify}", partial(_load, name, verify), {"onnxruntime": 10.0} if verify == "lazy" else {}, needs=_NEEDS)
+    Case(
+        f"load {name}, verify {verify}",
+        partial(_load, name, verify),
+        {"onnxruntime": 10.0} if verify == "lazy" else {},
+        needs=_NEEDS,
+    )
     for name in _MODELS
     for verify in ("lazy", "full")
-] + [Case(f"peak memory {name}", partial(_memory, name), {"onnxruntime": 1.0}, metric="MB", rounds=3, needs=_NEEDS) for name in _MODELS]
+] + [
+    Case(f"peak memory {name}", partial(_memory, name), {"onnxruntime": 1.0}, metric="MB", rounds=3, needs=_NEEDS)
+    for name in _MODELS
+]
 
 if __name__ == "__main__":
     _one_run(sys.argv[1], sys.argv[2])

@@ -28,7 +28,11 @@ def _prepare(name: str, batch: int, length: int, threads: int) -> Prepared:
     for other in (theirs, third):
         np.testing.assert_allclose(ours, other, rtol=2e-3, atol=2e-4)
     return Prepared(
-        runs={OURS: lambda: session.run(inputs), "onnxruntime": lambda: runtime.run(inputs), "openvino": lambda: request.infer(inputs)}
+        runs={
+            OURS: lambda: session.run(inputs),
+            "onnxruntime": lambda: runtime.run(inputs),
+            "openvino": lambda: request.infer(inputs),
+        }
     )
 
 

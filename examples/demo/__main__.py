@@ -105,7 +105,12 @@ def model_files(stages: Stages, encoder: minilm.SentenceEncoder, torch: Any) -> 
         output_names=["embedding"],
     )
     gelus = sum(node.op_type == "CustomGELU" for node in model.graph.node)
-    stages.add("export to ONNX", gelus == 6, f"{len(model.graph.node)} nodes, {gelus} of com.example, {megabytes(exported)}", started)
+    stages.add(
+        "export to ONNX",
+        gelus == 6,
+        f"{len(model.graph.node)} nodes, {gelus} of com.example, {megabytes(exported)}",
+        started,
+    )
     started = time.perf_counter()
     simplified = OUT / "minilm.simplified.onnx"
     smaller = of.onnx.simplify(model)
@@ -133,7 +138,12 @@ def native_run(stages: Stages, bin_path: Path) -> np.ndarray:
     embeddings = np.load(OUT / "embedding.npy")
     corpus, queries = embeddings[: len(sentences.CORPUS)], embeddings[len(sentences.CORPUS) :]
     nearest = (queries @ corpus.T).argmax(1)
-    stages.add("run in C++", nearest.tolist() == sentences.EXPECTED, f"{len(embeddings)} sentences embedded by opforge-run", started)
+    stages.add(
+        "run in C++",
+        nearest.tolist() == sentences.EXPECTED,
+        f"{len(embeddings)} sentences embedded by opforge-run",
+        started,
+    )
     for query, index, row in zip(sentences.QUERIES, nearest, queries @ corpus.T, strict=True):
         print(f"    {query}\n      -> {sentences.CORPUS[index]} ({row[index]:.2f})")
     return embeddings
@@ -151,11 +161,20 @@ def compare_hosts(
     error = float(np.abs(embeddings - expected).max())
     stages.add("equals PyTorch", error < 1e-5, f"max |error| {error:.1e}", started)
     started = time.perf_counter()
-    result = of.compare(onnx_path, tokens, engines={"opforge": bin_path, "onnxruntime": onnx_path}, rtol=1e-4, atol=1e-5)
-    stages.add("equals ONNX Runtime", result.passed, f"max |error| {max(r.difference.max_abs for r in result.rows):.1e}", started)
+    result = of.compare(
+        onnx_path, tokens, engines={"opforge": bin_path, "onnxruntime": onnx_path}, rtol=1e-4, atol=1e-5
+    )
+    stages.add(
+        "equals ONNX Runtime",
+        result.passed,
+        f"max |error| {max(r.difference.max_abs for r in result.rows):.1e}",
+        started,
+    )
     started = time.perf_counter()
     figures = latency(encoder, onnx_path, bin_path, torch)
-    stages.add("latency, 1 sentence, 1 thread", True, ", ".join(f"{name} {ms:.2f} ms" for name, ms in figures.items()), started)
+    stages.add(
+        "latency, 1 sentence, 1 thread", True, ", ".join(f"{name} {ms:.2f} ms" for name, ms in figures.items()), started
+    )
 
 
 def latency(encoder: minilm.SentenceEncoder, onnx_path: Path, bin_path: Path, torch: Any) -> dict[str, float]:

@@ -30,10 +30,14 @@ class SentenceEncoder(torch.nn.Module):
 
         self.bert = BertModel(BertConfig.from_json_file(str(folder() / "config.json")), add_pooling_layer=False)
         weights = load_file(str(folder() / "model.safetensors"))
-        self.bert.load_state_dict({name.removeprefix("bert."): value.float() for name, value in weights.items()}, strict=False)
+        self.bert.load_state_dict(
+            {name.removeprefix("bert."): value.float() for name, value in weights.items()}, strict=False
+        )
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        hidden = self.bert(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=input_ids * 0).last_hidden_state
+        hidden = self.bert(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=input_ids * 0
+        ).last_hidden_state
         mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
         mean = (hidden * mask).sum(1) / mask.sum(1)
         return mean / mean.norm(dim=1, keepdim=True)

@@ -26,5 +26,9 @@ CORPUS = [
     "The orchestra rehearses twice a week.",
 ]
 
-QUERIES = ["Which file does the compiled model end up in?", "Where can I buy bread early?", "How do insects tell each other about food?"]
+QUERIES = [
+    "Which file does the compiled model end up in?",
+    "Where can I buy bread early?",
+    "How do insects tell each other about food?",
+]
 EXPECTED = [5, 2, 4]

@@ -67,7 +67,8 @@ def test_imports_run_one_way(path):
         target = parts[1]
         if target in RANK:
             assert RANK[target] <= RANK[layer], (
-                f"{path.relative_to(SOURCE)} imports {name}: {layer} must not know {target}; move the code down or call it from above"
+                f"{path.relative_to(SOURCE)} imports {name}: {layer} must not know {target}; "
+                "move the code down or call it from above"
             )
 
 
@@ -79,15 +80,20 @@ def test_no_framework_is_imported_at_module_level(path):
     if relative.parts[0] in {"torch.py", "onnxruntime.py"}:
         return
     for name in imports(ast.parse(path.read_text()), top_level_only=True):
-        assert name.split(".")[0] not in FRAMEWORKS, f"{relative} imports {name} at module level; import it where it is used"
+        assert name.split(".")[0] not in FRAMEWORKS, (
+            f"{relative} imports {name} at module level; import it where it is used"
+        )
 
 
 def test_import_is_light():
     code = (
         "import sys, time; t = time.perf_counter(); import opforge; d = time.perf_counter() - t; "
-        "heavy = sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'tensorflow', 'jax', 'onnx', 'onnxruntime', 'numpy', 'scipy'}); "
+        "names = {'torch', 'tensorflow', 'jax', 'onnx', 'onnxruntime', 'numpy', 'scipy'}; "
+        "heavy = sorted({m.split('.')[0] for m in sys.modules} & names); "
         "print(d, heavy)"
     )
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(" ", 1)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(
+        " ", 1
+    )
     assert output[1].strip() == "[]"
     assert float(output[0]) < 0.3

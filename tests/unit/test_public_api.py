@@ -5,8 +5,9 @@ import pkgutil
 import subprocess
 import sys
 
-import opforge
 import pytest
+
+import opforge
 
 HOST_MODULES = {"opforge.torch"}
 
@@ -30,7 +31,8 @@ def test_importing_every_submodule_keeps_every_public_name():
         f"for name in {modules()!r}: importlib.import_module(name)\n"
         "for name in opforge.__all__:\n"
         "    value = getattr(opforge, name)\n"
-        "    if name in opforge._NAMES and type(value).__name__ == 'module': raise SystemExit(f'{name} is hidden by a module')\n"
+        "    hidden = name in opforge._NAMES and type(value).__name__ == 'module'\n"
+        "    assert not hidden, f'{name} is hidden by a module'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -8,7 +8,7 @@ in places (the tail of erfc) where ONNX has no operator for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opforge.errors import ExportError
 from opforge.expr import Program, ValueType
@@ -40,7 +40,7 @@ class Body:
         self.like = like
         self._constants: dict[str, str] = {}
 
-    def node(self, op: str, inputs: Sequence[str], output: str | None = None, **attributes: object) -> str:
+    def node(self, op: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:  # noqa: ANN401 - as many types as ONNX has
         """Add a node and return the name of its output."""
         from onnx import helper
 
@@ -162,7 +162,10 @@ _RULES: dict[str, Rule] = {
     "log2": _scaled_log(2.0),
     "log10": _scaled_log(10.0),
     "log1p": _log1p,
-    **{name: _direct(name.capitalize()) for name in "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf".split()},
+    **{
+        name: _direct(name.capitalize())
+        for name in "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf".split()
+    },
     "erfc": lambda body, a, out: body.node("Sub", [body.constant(1.0), body.node("Erf", a)], out),
     "sigmoid": _direct("Sigmoid"),
     "softplus": _direct("Softplus"),
@@ -227,7 +230,9 @@ def emit_function(
         values.append(body.node("CastLike", [raw, body.like]))
     # A constant enters as T; other types are cast where they are used.
     values += [
-        body.constant(c.value) if c.type is ValueType.T else body.node("Cast", [body.constant(c.value)], to=_CAST_TO[c.type])
+        body.constant(c.value)
+        if c.type is ValueType.T
+        else body.node("Cast", [body.constant(c.value)], to=_CAST_TO[c.type])
         for c in program.constants
     ]
     for instruction in program.instructions:
@@ -248,7 +253,15 @@ def emit_function(
     required = [n for n, _kind, default in attributes if default is None]
     defaults = [helper.make_attribute(n, _plain(default)) for n, _kind, default in attributes if default is not None]
     return helper.make_function(
-        domain, name, list(inputs), list(outputs), body.nodes, [helper.make_opsetid("", opset)], required, defaults, doc_string=doc
+        domain,
+        name,
+        list(inputs),
+        list(outputs),
+        body.nodes,
+        [helper.make_opsetid("", opset)],
+        required,
+        defaults,
+        doc_string=doc,
     )
 
 

@@ -33,7 +33,9 @@ def rename_values(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequen
     wanted: dict[str, str] = {}
     for kind, names in (("input", inputs), ("output", outputs)):
         if len(names) > len(ends[kind]):
-            raise ExportError(f"more {kind}_names than the model has {kind}s", expected=len(ends[kind]), got=list(names))
+            raise ExportError(
+                f"more {kind}_names than the model has {kind}s", expected=len(ends[kind]), got=list(names)
+            )
         wanted.update({item.name: name for item, name in zip(ends[kind], names, strict=False)})
     if len(set(wanted.values())) < len(wanted):
         raise ExportError("two inputs or outputs would have one name", got=[*inputs, *outputs])

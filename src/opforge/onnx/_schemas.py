@@ -56,7 +56,8 @@ def onnx_schema(operator: Operator) -> defs.OpSchema:
         "strings": kinds.STRINGS,
     }
     attributes = [
-        defs.OpSchema.Attribute(a.name, codes[a.kind], required=isinstance(a.default, Required)) for a in operator.signature.attributes
+        defs.OpSchema.Attribute(a.name, codes[a.kind], required=isinstance(a.default, Required))
+        for a in operator.signature.attributes
     ]
     return defs.OpSchema(
         operator.name,

@@ -100,7 +100,9 @@ def _unknown(place: Place, version: int | None) -> Problem:
         )
     near = registry.nearest(key, registry.operators())
     hint = f"did you mean {near}?" if near else "register it: of.load(package), or --package on the command line"
-    return Problem(_label(place), "nobody registered this operator and the model has no body for it", got=key, hint=hint)
+    return Problem(
+        _label(place), "nobody registered this operator and the model has no body for it", got=key, hint=hint
+    )
 
 
 def _arity(place: Place, signature: Signature) -> Iterator[Problem]:
@@ -113,9 +115,16 @@ def _arity(place: Place, signature: Signature) -> Iterator[Problem]:
     for index, parameter in enumerate(inputs):
         absent = index >= len(node.input) or not node.input[index]
         if absent and not parameter.optional:
-            yield Problem(_label(place), f"the input {parameter.name!r} is missing", expected=f"({names})", got=str(list(node.input)))
+            yield Problem(
+                _label(place),
+                f"the input {parameter.name!r} is missing",
+                expected=f"({names})",
+                got=str(list(node.input)),
+            )
     if len(node.output) > len(signature.outputs):
-        yield Problem(_label(place), "too many outputs", expected=str(len(signature.outputs)), got=str(len(node.output)))
+        yield Problem(
+            _label(place), "too many outputs", expected=str(len(signature.outputs)), got=str(len(node.output))
+        )
 
 
 _KINDS = {1: "float", 2: "int", 3: "string", 6: "floats", 7: "ints", 8: "strings"}
@@ -128,13 +137,20 @@ def _attributes(place: Place, signature: Signature) -> Iterator[Problem]:
     for name, attribute in given.items():
         if name not in declared:
             yield Problem(
-                _label(place), f"there is no attribute {name!r}", expected=f"one of {sorted(declared)}" if declared else "no attributes"
+                _label(place),
+                f"there is no attribute {name!r}",
+                expected=f"one of {sorted(declared)}" if declared else "no attributes",
             )
             continue
         kind = declared[name].kind
         stored = _KINDS.get(attribute.type, "another type")
         if stored != _STORED.get(kind, kind):
-            yield Problem(_label(place), f"the attribute {name!r} has the wrong type", expected=_STORED.get(kind, kind), got=stored)
+            yield Problem(
+                _label(place),
+                f"the attribute {name!r} has the wrong type",
+                expected=_STORED.get(kind, kind),
+                got=stored,
+            )
     for name, wanted in declared.items():
         if name not in given and isinstance(wanted.default, Required):
             yield Problem(_label(place), f"the attribute {name!r} is missing", expected=wanted.kind)
@@ -162,20 +178,29 @@ def _dtypes(place: Place, operator: Operator, types: dict[str, int]) -> Iterator
                 )
         if got not in {d.onnx for d in allowed}:
             listed = ", ".join(d.name for d in allowed)
-            yield Problem(_label(place), f"the input {parameter.name!r} has an undeclared dtype", expected=listed, got=_onnx_name(got))
+            yield Problem(
+                _label(place),
+                f"the input {parameter.name!r} has an undeclared dtype",
+                expected=listed,
+                got=_onnx_name(got),
+            )
 
 
 def _onnx_name(code: int) -> str:
     import onnx
 
-    return onnx.TensorProto.DataType.Name(code).lower()
+    return str(onnx.TensorProto.DataType.Name(code)).lower()
 
 
 def _known_types(model: onnx.ModelProto) -> dict[str, int]:
     """Element types of the main graph's values, as far as the model states them."""
     graph = model.graph
     infos = [*graph.input, *graph.output, *graph.value_info]
-    types = {i.name: i.type.tensor_type.elem_type for i in infos if i.type.HasField("tensor_type") and i.type.tensor_type.elem_type}
+    types = {
+        i.name: i.type.tensor_type.elem_type
+        for i in infos
+        if i.type.HasField("tensor_type") and i.type.tensor_type.elem_type
+    }
     return types | {t.name: t.data_type for t in graph.initializer}
 
 

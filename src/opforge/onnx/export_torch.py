@@ -193,7 +193,7 @@ def _export_torchscript(
 
     if kwargs:
         raise ExportError("keyword inputs need dynamo=True", where=type(module).__name__, got=sorted(kwargs))
-    opsets = {}
+    opsets: dict[str, int] = {}
     for operator, overload in _registered():
         _register_symbolic(torch, operator, overload, opset)
         opsets[operator.domain] = max(operator.since_version, opsets.get(operator.domain, 1))
@@ -209,7 +209,9 @@ def _export_torchscript(
         dynamic_axes=dynamic_axes,
     )
     model = onnx.load_from_string(buffer.getvalue())
-    names = {name for axes in (dynamic_axes or {}).values() for name in (axes.values() if isinstance(axes, Mapping) else ())}
+    names = {
+        name for axes in (dynamic_axes or {}).values() for name in (axes.values() if isinstance(axes, Mapping) else ())
+    }
     for output in model.graph.output:
         for dim in output.type.tensor_type.shape.dim:
             if dim.dim_param and dim.dim_param not in names:
@@ -232,8 +234,26 @@ def _set_type(operator: Operator, tensors: Sequence[Any], parameter: Any, output
 
 def _register_symbolic(torch: Any, operator: Operator, overload: Any, opset: int) -> None:  # noqa: ANN401
     helper = torch.onnx.symbolic_helper
-    suffix = {"float": "_f", "int": "_i", "bool": "_i", "string": "_s", "floats": "_f", "ints": "_i", "bools": "_i", "strings": "_s"}
-    codes = {"float": "f", "int": "i", "bool": "b", "string": "s", "floats": "fs", "ints": "is", "bools": "is", "strings": "ss"}
+    suffix = {
+        "float": "_f",
+        "int": "_i",
+        "bool": "_i",
+        "string": "_s",
+        "floats": "_f",
+        "ints": "_i",
+        "bools": "_i",
+        "strings": "_s",
+    }
+    codes = {
+        "float": "f",
+        "int": "i",
+        "bool": "b",
+        "string": "s",
+        "floats": "fs",
+        "ints": "is",
+        "bools": "is",
+        "strings": "ss",
+    }
     inputs, attributes = operator.signature.inputs, operator.signature.attributes
 
     def symbolic(graph: Any, *values: Any) -> Any:  # noqa: ANN401

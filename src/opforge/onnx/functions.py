@@ -37,7 +37,9 @@ def function_of(operator: Operator, opset: int) -> onnx.FunctionProto | None:
         name=operator.name,
         inputs=[p.name for p in signature.inputs],
         outputs=[p.name for p in signature.outputs],
-        attributes=[(a.name, a.kind, None if isinstance(a.default, Required) else a.default) for a in signature.attributes],
+        attributes=[
+            (a.name, a.kind, None if isinstance(a.default, Required) else a.default) for a in signature.attributes
+        ],
         opset=opset,
         doc=operator.doc or "",
     )
@@ -98,7 +100,9 @@ def _authored(operator: Operator, opset: int) -> onnx.FunctionProto:
     try:
         function = parser.parse_function(f"{head}({inputs}) => ({outputs}) {{ {operator.onnx_body} }}")
     except parser.ParseError as problem:
-        raise ExportError("the operator's onnx_body does not parse", where=operator.qualified_name, got=str(problem)) from problem
+        raise ExportError(
+            "the operator's onnx_body does not parse", where=operator.qualified_name, got=str(problem)
+        ) from problem
     for attribute in signature.attributes:
         if not isinstance(attribute.default, Required) and attribute.default is not None:
             value = int(attribute.default) if isinstance(attribute.default, bool) else attribute.default

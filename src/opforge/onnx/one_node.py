@@ -41,7 +41,9 @@ def one_node_model(
     """
     from onnx import helper
 
-    chosen = {variable: _choose(operator, variable, allowed, dtypes or {}) for variable, allowed in operator.types.items()}
+    chosen = {
+        variable: _choose(operator, variable, allowed, dtypes or {}) for variable, allowed in operator.types.items()
+    }
     inputs, names = [], []
     for parameter in operator.signature.inputs:
         if parameter.optional:
@@ -56,16 +58,13 @@ def one_node_model(
     given = dict(attributes or {})
     for attribute in operator.signature.attributes:
         if isinstance(attribute.default, Required) and attribute.name not in given:
-            raise ArgumentError("an attribute without a default is missing", where=operator.qualified_name, expected=attribute.name)
-    values = {k: v for k, v in operator.coerce(given).items() if v is not None}
-    node = helper.make_node(
-        operator.name,
-        names,
-        [p.name for p in operator.signature.outputs],
-        name=operator.host_name,
-        domain=operator.domain,
-        **{k: (int(v) if isinstance(v, bool) else list(v) if isinstance(v, tuple) else v) for k, v in values.items()},
-    )
+            raise ArgumentError(
+                "an attribute without a default is missing", where=operator.qualified_name, expected=attribute.name
+            )
+    values = operator.coerce(given)
+    results = [p.name for p in operator.signature.outputs]
+    node = helper.make_node(operator.name, names, results, name=operator.host_name, domain=operator.domain)
+    node.attribute.extend(_attribute(a.name, a.kind, values[a.name]) for a in operator.signature.attributes)
     outputs = [helper.make_tensor_value_info(p.name, _code(p.type, chosen), None) for p in operator.signature.outputs]
     graph = helper.make_graph([node], operator.host_name, inputs, outputs)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(operator.domain, operator.since_version)]
@@ -74,6 +73,17 @@ def one_node_model(
     from opforge.onnx.shapes import infer_shapes
 
     return infer_shapes(complete_model(model))
+
+
+def _attribute(name: str, kind: str, value: object) -> onnx.AttributeProto:
+    """Write an attribute with its declared type, which an empty list alone does not tell."""
+    from onnx import AttributeProto, helper
+
+    codes = {"float": AttributeProto.FLOAT, "string": AttributeProto.STRING, "floats": AttributeProto.FLOATS}
+    codes |= {"strings": AttributeProto.STRINGS, "ints": AttributeProto.INTS, "bools": AttributeProto.INTS}
+    plain = [int(v) if isinstance(v, bool) else v for v in value] if isinstance(value, tuple) else value
+    plain = int(plain) if isinstance(plain, bool) else plain
+    return helper.make_attribute(name, plain, attr_type=codes.get(kind, AttributeProto.INT))
 
 
 def _choose(operator: Operator, variable: str, allowed: tuple[DType, ...], wanted: Mapping[str, str]) -> DType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def _wanted(operators: Iterable[Operator]) -> Iterator[_Wanted]:
         if any(isinstance(a.default, Required) for a in attributes):
             continue
         builder = ProgramBuilder()
-        defaults = [builder.constant(float(np.float32(a.default))) for a in attributes]
+        defaults = [builder.constant(float(np.float32(cast(float, a.default)))) for a in attributes]
         written = _with_defaults([formula.outputs[0].node], defaults)
         forms = {canonical(node) for node in (*written, *simplify_expressions(written))}
         yield _Wanted(operator, frozenset(forms), _size(written[0]))

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["repair_domains"]
 
 
-def repair_domains(model: onnx.ModelProto, operators: Iterable[Operator] | None = None) -> tuple[onnx.ModelProto, list[str]]:
+def repair_domains(
+    model: onnx.ModelProto, operators: Iterable[Operator] | None = None
+) -> tuple[onnx.ModelProto, list[str]]:
     """Return a copy of ``model`` with domains put right, and one line per change.
 
     A node of the default domain whose op_type ONNX does not define, and which exactly one (registered) operator
@@ -42,7 +44,10 @@ def repair_domains(model: onnx.ModelProto, operators: Iterable[Operator] | None 
         matching = {op.qualified_name: op for op in candidates if op.name == node.op_type}
         if len(matching) > 1:
             raise ArgumentError(
-                "several operators have this name", where=f"{place.path}, node {node.name!r}", got=sorted(matching), hint="pass operators="
+                "several operators have this name",
+                where=f"{place.path}, node {node.name!r}",
+                got=sorted(matching),
+                hint="pass operators=",
             )
         for operator in matching.values():
             node.domain = operator.domain

@@ -45,7 +45,9 @@ def simplify(model: onnx.ModelProto) -> onnx.ModelProto:
     graph_model = ir.from_proto(model)
     functions = dict(graph_model.functions)
     graph_model.functions.clear()  # calls stay calls; their bodies come back at the end
-    modules: dict[str, Any] = {name: import_module(f"opforge.passes.{name}") for name in ("lift_constants", "infer_shapes", *PASSES)}
+    modules: dict[str, Any] = {
+        name: import_module(f"opforge.passes.{name}") for name in ("lift_constants", "infer_shapes", *PASSES)
+    }
     _contract.run(graph_model, modules["lift_constants"])
     for _ in range(_MAX_ROUNDS):
         changes = 0
@@ -73,7 +75,9 @@ def drop_unused(model: onnx.ModelProto) -> None:
             break
         del model.functions[:]
         model.functions.extend(kept)
-    used = {place.node.domain or "ai.onnx" for place in nodes(model)} | {f.domain for f in model.functions} | {"ai.onnx"}
+    used = (
+        {place.node.domain or "ai.onnx" for place in nodes(model)} | {f.domain for f in model.functions} | {"ai.onnx"}
+    )
     imports = [item for item in model.opset_import if (item.domain or "ai.onnx") in used]
     del model.opset_import[:]
     model.opset_import.extend(imports)

@@ -51,8 +51,12 @@ def model(nodes, inputs, outputs, initializers=(), opsets=(("", 21), (DOMAIN, 1)
 
 def _branches():
     out = helper.make_tensor_value_info
-    then = helper.make_graph([node("Identity", ["x"], "ti"), node("Gelu2", ["ti"], "to", DOMAIN)], "then", [], [out("to", FLOAT, ["N", 6])])
-    other = helper.make_graph([node("Affine", ["x"], "eo", DOMAIN, alpha=2.0)], "else", [], [out("eo", FLOAT, ["N", 6])])
+    then = helper.make_graph(
+        [node("Identity", ["x"], "ti"), node("Gelu2", ["ti"], "to", DOMAIN)], "then", [], [out("to", FLOAT, ["N", 6])]
+    )
+    other = helper.make_graph(
+        [node("Affine", ["x"], "eo", DOMAIN, alpha=2.0)], "else", [], [out("eo", FLOAT, ["N", 6])]
+    )
     return {"then_branch": then, "else_branch": other}
 
 
@@ -84,7 +88,11 @@ def graphs():
         [floats("w", (6, 4))],
     )
     made["attributes"] = model(
-        [node("Mul", ["k", "k"], "k2"), node("Add", ["x", "k2"], "xk"), node("Affine", ["xk"], "y", DOMAIN, alpha=2.5, times=3)],
+        [
+            node("Mul", ["k", "k"], "k2"),
+            node("Add", ["x", "k2"], "xk"),
+            node("Affine", ["xk"], "y", DOMAIN, alpha=2.5, times=3),
+        ],
         X,
         Y,
         [floats("k", (1,))],
@@ -99,7 +107,10 @@ def graphs():
         [numpy_helper.from_array(np.array(True), "c")],
     )
     made["optional_empty"] = model(
-        [node("Clip", ["x", "", "hi"], "z"), node("Gelu2", ["z"], "y", DOMAIN)], X, Y, [numpy_helper.from_array(np.float32(0.5), "hi")]
+        [node("Clip", ["x", "", "hi"], "z"), node("Gelu2", ["z"], "y", DOMAIN)],
+        X,
+        Y,
+        [numpy_helper.from_array(np.float32(0.5), "hi")],
     )
     made["two_domains"] = model(
         [node("Affine", ["x"], "t", DOMAIN, alpha=2.0), node("Affine", ["t"], "y", "test.other", alpha=3.0)],
@@ -138,7 +149,13 @@ def graphs():
         ],
         [("x", FLOAT, ["N", 3, 8, 8])],
         [("y", FLOAT, ["N", 4, 8, 8])],
-        [floats("w", (4, 3, 1, 1)), *[numpy_helper.from_array(np.abs(np.random.default_rng(k).standard_normal(4)).astype(np.float32), n) for k, n in enumerate("sbmv")]],
+        [
+            floats("w", (4, 3, 1, 1)),
+            *[
+                numpy_helper.from_array(np.abs(np.random.default_rng(k).standard_normal(4)).astype(np.float32), n)
+                for k, n in enumerate("sbmv")
+            ],
+        ],
     )
     function = helper.make_function(
         "test.fn",

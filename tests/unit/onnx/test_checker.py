@@ -21,7 +21,12 @@ def texts(model):
 
 
 def one(op, domain=G.DOMAIN, inputs=("x",), opsets=(("", 21), (G.DOMAIN, 1)), elem=G.FLOAT, **attributes):
-    m = G.model([G.node(op, list(inputs), "y", domain, **attributes)], [("x", elem, ["N", 6])], [("y", elem, ["N", 6])], opsets=opsets)
+    m = G.model(
+        [G.node(op, list(inputs), "y", domain, **attributes)],
+        [("x", elem, ["N", 6])],
+        [("y", elem, ["N", 6])],
+        opsets=opsets,
+    )
     return m
 
 
@@ -49,7 +54,9 @@ def test_a_fault_inside_a_branch_is_found():
 
 
 @pytest.mark.parametrize(
-    ("op", "domain"), [("gelu2", G.DOMAIN), ("Gelu22", G.DOMAIN), ("Gelu2", "test.graph")], ids=["case", "letter", "domain"]
+    ("op", "domain"),
+    [("gelu2", G.DOMAIN), ("Gelu22", G.DOMAIN), ("Gelu2", "test.graph")],
+    ids=["case", "letter", "domain"],
 )
 def test_one_wrong_character_gets_the_nearest_match(op, domain):
     (problem,) = texts(one(op, domain, opsets=(("", 21), (domain, 1))))
@@ -70,10 +77,13 @@ def test_attributes_of_wrong_type_unknown_and_missing():
     assert "there is no attribute 'alfa'; expected one of ['alpha', 'times']" in problem
 
 
-
 def test_missing_attribute_and_arity():
     needs = of.kernel(
-        "test.graphs::Needs", "(x: T[n], w: T[n]; mode: string) -> (y: T[n])", types={"T": of.floating}, sources=[], reference=None
+        "test.graphs::Needs",
+        "(x: T[n], w: T[n]; mode: string) -> (y: T[n])",
+        types={"T": of.floating},
+        sources=[],
+        reference=None,
     )
     try:
         found = texts(one("Needs"))
@@ -91,7 +101,11 @@ def test_undeclared_and_mixed_dtypes():
 
 def test_all_problems_come_at_once():
     m = G.model(
-        [G.node("Gelu3", ["x"], "a", G.DOMAIN), G.node("Affine", ["a"], "b", G.DOMAIN, alpha=1), G.node("Nothing", ["b"], "y", "no.where")],
+        [
+            G.node("Gelu3", ["x"], "a", G.DOMAIN),
+            G.node("Affine", ["a"], "b", G.DOMAIN, alpha=1),
+            G.node("Nothing", ["b"], "y", "no.where"),
+        ],
         G.X,
         G.Y,
     )

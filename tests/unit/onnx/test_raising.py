@@ -31,15 +31,27 @@ def n(op, inputs, output, **attributes):
 K = [const("half", 0.5), const("one", 1.0), const("c", 0.044715), const("s", np.sqrt(2 / np.pi)), const("three", 3.0)]
 GELUS = {
     "as written": [
-        n("Pow", ["x", "three"], "x3"), n("Mul", ["x3", "c"], "cx3"), n("Add", ["x", "cx3"], "in"), n("Mul", ["in", "s"], "arg"),
-        n("Tanh", ["arg"], "t"), n("Add", ["t", "one"], "t1"), n("Mul", ["x", "half"], "hx"), n("Mul", ["hx", "t1"], "y"),
+        n("Pow", ["x", "three"], "x3"),
+        n("Mul", ["x3", "c"], "cx3"),
+        n("Add", ["x", "cx3"], "in"),
+        n("Mul", ["in", "s"], "arg"),
+        n("Tanh", ["arg"], "t"),
+        n("Add", ["t", "one"], "t1"),
+        n("Mul", ["x", "half"], "hx"),
+        n("Mul", ["hx", "t1"], "y"),
     ],
     "another order": [
-        n("Mul", ["x", "x"], "x2"), n("Mul", ["x2", "x"], "x3"), n("Mul", ["c", "x3"], "cx3"), n("Add", ["cx3", "x"], "in"),
-        n("Mul", ["s", "in"], "arg"), n("Tanh", ["arg"], "t"), n("Add", ["one", "t"], "t1"), n("Mul", ["x", "t1"], "xt"),
+        n("Mul", ["x", "x"], "x2"),
+        n("Mul", ["x2", "x"], "x3"),
+        n("Mul", ["c", "x3"], "cx3"),
+        n("Add", ["cx3", "x"], "in"),
+        n("Mul", ["s", "in"], "arg"),
+        n("Tanh", ["arg"], "t"),
+        n("Add", ["one", "t"], "t1"),
+        n("Mul", ["x", "t1"], "xt"),
         n("Mul", ["xt", "half"], "y"),
     ],
-}  # fmt: skip
+}
 
 
 def kinds(m):
@@ -63,8 +75,15 @@ def test_gelu_is_found(name):
 
 
 def test_in_the_middle_of_a_network():
-    nodes = [n("MatMul", ["x", "w"], "a"), n("Sigmoid", ["a"], "g"), n("Mul", ["a", "g"], "b"), n("MatMul", ["b", "w"], "y")]
-    after = of.onnx.raise_formulas(model(nodes, [numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")]), [swish, custom_gelu])
+    nodes = [
+        n("MatMul", ["x", "w"], "a"),
+        n("Sigmoid", ["a"], "g"),
+        n("Mul", ["a", "g"], "b"),
+        n("MatMul", ["b", "w"], "y"),
+    ]
+    after = of.onnx.raise_formulas(
+        model(nodes, [numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")]), [swish, custom_gelu]
+    )
     assert kinds(after) == ["MatMul", "org.opforge::Swish", "MatMul"]
 
 
@@ -76,7 +95,9 @@ def test_two_inputs_and_their_order():
 
 
 def test_mish_and_clip():
-    after = of.onnx.raise_formulas(model([n("Softplus", ["x"], "p"), n("Tanh", ["p"], "t"), n("Mul", ["t", "x"], "y")], []), [mish])
+    after = of.onnx.raise_formulas(
+        model([n("Softplus", ["x"], "p"), n("Tanh", ["p"], "t"), n("Mul", ["t", "x"], "y")], []), [mish]
+    )
     assert kinds(after) == ["org.opforge::Mish"]
     bounds = [const("lo", 0.1), const("hi", 0.9)]
     nodes = [n("Sigmoid", ["x"], "g"), n("Max", ["g", "lo"], "m"), n("Min", ["m", "hi"], "y")]

@@ -94,10 +94,18 @@ def test_impure_operators_are_neither_shared_nor_folded():
     noise = register(Operator("test.impure", "Noise", "(x: T[*S]) -> (y: T[*S])", types={"T": of.floating}, pure=False))
     try:
         m = G.model(
-            [G.node("Noise", ["x"], "p", "test.impure"), G.node("Noise", ["x"], "q", "test.impure"), G.node("Noise", ["w"], "r", "test.impure"),
-             G.node("Add", ["p", "q"], "s"), G.node("Add", ["s", "r"], "y")],
-            G.X, G.Y, [G.floats("w", (6,))], opsets=(("", 21), ("test.impure", 1)),
-        )  # fmt: skip
+            [
+                G.node("Noise", ["x"], "p", "test.impure"),
+                G.node("Noise", ["x"], "q", "test.impure"),
+                G.node("Noise", ["w"], "r", "test.impure"),
+                G.node("Add", ["p", "q"], "s"),
+                G.node("Add", ["s", "r"], "y"),
+            ],
+            G.X,
+            G.Y,
+            [G.floats("w", (6,))],
+            opsets=(("", 21), ("test.impure", 1)),
+        )
         assert kinds(of.onnx.simplify(m))["test.impure::Noise"] == 3
     finally:
         unregister(noise)
@@ -106,8 +114,11 @@ def test_impure_operators_are_neither_shared_nor_folded():
 def test_a_strange_custom_node_is_left_alone():
     m = G.model(
         [G.node("Add", ["w", "w"], "w2"), G.node("Strange", ["w2", "", "x"], "y", "who.knows", mode="12345")],
-        G.X, G.Y, [G.floats("w", (6,))], opsets=(("", 21), ("who.knows", 7)),
-    )  # fmt: skip
+        G.X,
+        G.Y,
+        [G.floats("w", (6,))],
+        opsets=(("", 21), ("who.knows", 7)),
+    )
     after = of.onnx.simplify(m)
     (strange,) = [n for n in after.graph.node if n.op_type == "Strange"]
     assert (strange.domain, list(strange.input)[1:]) == ("who.knows", ["", "x"])
