@@ -25,7 +25,7 @@ from opforge.errors import Candidate, CandidateError
 if TYPE_CHECKING:
     from opforge.schema.operator import Operator
 
-__all__ = ["HOSTS", "NUMPY_HOST", "call_numpy", "host_of_type", "prepare", "specialized"]
+__all__ = ["HOSTS", "NUMPY_HOST", "call_numpy", "host_of_type", "load_host", "specialized"]
 
 NUMPY_HOST: Final = "opforge.frameworks.numpy_host"
 
@@ -52,20 +52,8 @@ def host_of_type(kind: type) -> str | None:
     return None
 
 
-def prepare(operator: Operator, kind: type) -> bool:
-    """Make sure that ``operator.routes`` has the function for tensors of this type; False = of no framework.
-
-    NumPy arrays, numbers and absent inputs are of no framework, so that they go along with another's tensor.
-    """
-    return kind in operator.routes or _load_host(operator, kind)
-
-
-# PyTorch's tracer calls a function marked so and takes its result as a constant, so that an operator whose first call
-# is a traced one can import its host (torch.compiler.assume_constant_result sets the same mark).
-prepare.__dict__["_dynamo_marked_constant"] = True
-
-
-def _load_host(operator: Operator, kind: type) -> bool:
+def load_host(operator: Operator, kind: type) -> bool:
+    """Import the host that takes tensors of this type and enter its function in ``operator.routes``."""
     host = host_of_type(kind)
     if host is None or host == NUMPY_HOST:
         return False

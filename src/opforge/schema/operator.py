@@ -17,7 +17,7 @@ from opforge.errors import ArgumentError, SchemaError, UnsupportedError
 from opforge.schema import describe
 from opforge.schema.attributes import AttributeValue, coerce_all
 from opforge.schema.dtypes import DType
-from opforge.schema.hosts import call_numpy, prepare
+from opforge.schema.hosts import call_numpy, load_host
 from opforge.schema.infer import PLAIN, Binding, Guards, ShapeLike
 from opforge.schema.signature import Signature, format_types, parse_types
 
@@ -264,14 +264,26 @@ class Operator:
         """
         # PyTorch's tracer follows these lines, so they stay plain and read routes only after it is filled.
         if not attributes:  # the shortest way for the commonest call
-            if tensors and prepare(self, kind := type(tensors[0])):
+            if tensors and self._prepare(kind := type(tensors[0])):
                 return self.routes[kind](*tensors)
         elif not self._input_names.isdisjoint(attributes):
             tensors, attributes = self._by_position(tensors, attributes)
         for tensor in tensors:
-            if prepare(self, kind := type(tensor)):
+            if self._prepare(kind := type(tensor)):
                 return self.routes[kind](*tensors, **attributes)
         return call_numpy(self, tensors, attributes)
+
+    def _prepare(self, kind: type) -> bool:
+        """Make sure that ``routes`` has the function for tensors of this type; False = of no framework.
+
+        NumPy arrays, numbers and absent inputs are of no framework, so that they go along with another's tensor.
+        """
+        return kind in self.routes or load_host(self, kind)
+
+    # PyTorch's tracer calls a method marked so and takes its result as a constant, so that an operator whose first
+    # call is a traced one can import its host (torch.compiler.assume_constant_result sets the same mark). It is a
+    # method, because before PyTorch 2.13 the arguments of such a function must be constants, which `self` is not.
+    _prepare.__dict__["_dynamo_marked_constant"] = True
 
     def _by_position(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Bring inputs that were given by name to their positions."""
