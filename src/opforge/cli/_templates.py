@@ -210,11 +210,13 @@ _PACKAGE_README = """# $distribution
 An installable package with the operator `$domain::$name`.
 
 ```
-opforge check $folder                # before and after it is installed
-opforge build $folder --wheel        # dist/*.whl, with the compiled kernel library inside
+opforge check $folder
+opforge build $folder --wheel
 pip install dist/*.whl
-opforge check $package               # by its installed name
+opforge check $package
 ```
+
+The wheel holds the compiled kernel library. Once it is installed, opforge finds the operator without `--package`.
 
 In Python:
 

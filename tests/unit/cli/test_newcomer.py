@@ -33,6 +33,18 @@ def test_new_writes_a_formula(opforge, folder):
     assert [p.name for p in folder.iterdir()] == ["my_gate"], "no temporary folder stays"
 
 
+def test_new_writes_a_project_that_can_be_checked_before_it_is_installed(opforge, folder):
+    result = opforge("new", "PackedGate", "--package")
+    assert result.code == 0
+    assert "opforge build packed_gate --wheel makes a wheel of it" in result.out
+    source = folder / "packed_gate" / "src" / "packed_gate_op"
+    assert (source / "packed_gate" / "op.py").is_file()
+    entry = (folder / "packed_gate" / "pyproject.toml").read_text()
+    assert '[project.entry-points."opforge.operators"]\npacked_gate_op = "packed_gate_op"' in entry
+    result = opforge("check", "packed_gate", "--level", "quick")
+    assert result.code == 0, result.out + result.err
+
+
 def test_new_refuses_what_is_there(opforge, folder):
     (folder / "my_gate").mkdir()
     (folder / "my_gate" / "op.py").write_text("mine")
@@ -191,3 +203,43 @@ def test_doctor(opforge):
     assert {"python", "C++ compiler", "build cache", "torch", "onnxruntime", "engine opforge"} <= names
     assert result.code == (0 if result.json["ok"] else 1)
     assert "C++ compiler" in opforge("doctor").out
+
+
+_NET = """
+import torch
+import opforge as of
+
+(gate,) = of.load({gate!r})
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return gate(self.fc(x), scale=0.5)
+
+def make():
+    options = {{"dynamic_shapes": ({{0: "N"}},), "input_names": ["x"], "output_names": ["y"]}}
+    return Net(), (torch.zeros(2, 16),), options
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("exporter", [[], ["--no-dynamo"]], ids=["dynamo", "torchscript"])
+def test_a_torch_module_to_a_bin(opforge, folder, gate, exporter):
+    (folder / "net.py").write_text(_NET.format(gate=f"{gate}/my_gate:MyGate"))
+    result = opforge("export", "net.py:make", "-o", "net.onnx", *exporter)
+    assert result.code == 0, result.err
+    assert "custom nodes: local.test::MyGate x 1" in result.out
+    assert opforge("inspect", "net.onnx", "--json").json["inputs"] == [
+        {"name": "x", "dtype": "f32", "shape": ["N", 16]}
+    ]
+    result = opforge("compile", "net.onnx")
+    assert "MatMul + local.test::MyGate 1" in result.out, "the activation runs inside the matrix product"
+    content = opforge(
+        "compare", "net.onnx", "--torch", "net.py:make", "--bin", "net.bin", "--size", "N=5", "--json"
+    ).json
+    assert content["passed"]
+    assert [row["engine"] for row in content["rows"]] == ["torch", "opforge"]

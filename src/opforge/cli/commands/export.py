@@ -172,7 +172,30 @@ def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx
         raise ArgumentError("the factory gives unknown options", where=target, expected=known, got=unknown)
     if opset is not None:
         options["opset"] = opset
+    if no_dynamo and options.get("dynamic_shapes"):
+        options["dynamic_shapes"] = _axes(options["dynamic_shapes"], options.get("input_names"), target)
     return export(module, args, path, dynamo=not no_dynamo, **options)
+
+
+def _axes(shapes: object, names: Sequence[str] | None, target: str) -> dict[str, dict[int, str]]:
+    """Turn dynamic shapes as torch.export takes them, one entry per input, into names of axes by input name."""
+    if isinstance(shapes, tuple | list):
+        if names is None or len(names) != len(shapes):
+            raise ArgumentError(
+                "--no-dynamo needs the names of the inputs for dynamic shapes",
+                where=target,
+                expected="as many 'input_names' among the factory's options as dynamic shapes",
+                got=names,
+            )
+        shapes = dict(zip(names, shapes, strict=True))
+    if not isinstance(shapes, Mapping):
+        raise ArgumentError("dynamic shapes are one entry per input", where=target, got=type(shapes).__name__)
+    rows = {name: axes for name, axes in shapes.items() if axes}
+    for name, axes in rows.items():
+        if not isinstance(axes, Mapping):
+            expected = "{axis: name}, e.g. {0: 'N'}"
+            raise ArgumentError(f"the dynamic shape of {name}", where=target, expected=expected, got=repr(axes))
+    return {name: {axis: getattr(d, "__name__", str(d)) for axis, d in axes.items()} for name, axes in rows.items()}
 
 
 def _described(result: object) -> str:
