@@ -176,7 +176,7 @@ void copy_to_strided(RunContext& context, void* to, const void* from, const Shap
        element, false);
 }
 
-Status check_movable(InferContext& context) {
+Status check_movable(InferContext& context, int dtype_of) {
   for (int32_t k = 0; k < context.n_inputs; ++k) {
     const Tensor& input = context.inputs[k];
     if (!input.present()) continue;
@@ -191,6 +191,11 @@ Status check_movable(InferContext& context) {
   for (int32_t k = 0; k < context.n_outputs; ++k) {
     if (context.outputs[k].present() && !is_plain(context.outputs[k])) {
       return context.fail(&context, OPFORGE_STATUS_UNSUPPORTED, "output %d is not in plain layout", k);
+    }
+    if (context.outputs[k].present() && dtype_of >= 0 &&
+        context.outputs[k].dtype != context.inputs[dtype_of].dtype) {
+      return context.fail(&context, OPFORGE_STATUS_INVALID_ARGUMENT,
+                          "output %d does not have the dtype of input %d", k, dtype_of);
     }
   }
   return OPFORGE_STATUS_OK;

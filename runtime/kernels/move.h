@@ -39,8 +39,9 @@ struct AxisSplit {
   }
 };
 
-// Refuses layouts other than plain and elements of no whole bytes, naming the input.
-Status check_movable(InferContext& context);
+// Refuses layouts other than plain, elements of no whole bytes, and outputs of another dtype than that of
+// input `dtype_of` (-1 = the kernel checks its outputs itself).
+Status check_movable(InferContext& context, int dtype_of = 0);
 
 // The value of an index tensor at k.
 inline int64_t index_at(const Tensor& tensor, int64_t k) {

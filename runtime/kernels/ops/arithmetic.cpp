@@ -168,7 +168,7 @@ Status run_pair(RunContext& c, const Tensor& a, const Tensor& b) {
 
 template <Op op>
 Status infer(InferContext& c) {
-  if (Status status = check_movable(c)) return status;
+  if (Status status = check_movable(c, -1)) return status;
   Shape out = c.inputs[0].shape;
   const DType dtype = c.inputs[0].dtype;
   for (int32_t k = 0; k < c.n_inputs; ++k) {

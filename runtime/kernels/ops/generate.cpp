@@ -13,7 +13,8 @@ Status constant_infer(InferContext& c) {
   if (shape.data == nullptr && shape.shape.elements() != 0) return c.need_data(0);
   Shape& out = c.outputs[0].shape;
   int64_t count = 0;
-  bool good = read_values(shape, out.dims, kMaxRank, &count) && element_bytes(c.outputs[0].dtype) != 0;
+  bool good = read_values(shape, out.dims, kMaxRank, &count) && element_bytes(c.outputs[0].dtype) != 0 &&
+              is_plain(c.outputs[0]);
   out.rank = static_cast<int32_t>(count);
   for (int k = 0; good && k < out.rank; ++k) good = out.dims[k] >= 0;
   if (!good) return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the shape is no short list of sizes");
@@ -56,6 +57,7 @@ void range_fill(const Tensor* inputs, Tensor* out) {
 }
 
 Status range_infer(InferContext& c) {
+  if (Status status = check_movable(c)) return status;
   for (int32_t k = 0; k < 3; ++k) {
     if (c.inputs[k].dtype != c.outputs[0].dtype || c.inputs[k].shape.elements() != 1) {
       return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
@@ -135,7 +137,7 @@ bool is_number(DType dtype) {
 }
 
 Status onehot_infer(InferContext& c) {
-  if (Status status = check_movable(c)) return status;
+  if (Status status = check_movable(c, 2)) return status;
   const Shape& in = c.inputs[0].shape;
   const int axis = axis_of(c.attributes->get_int("axis", -1), in.rank + 1);
   if (axis < 0 || in.rank + 1 > kMaxRank || !is_number(c.inputs[0].dtype) || !is_number(c.inputs[1].dtype) ||

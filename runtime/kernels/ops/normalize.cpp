@@ -154,6 +154,8 @@ Status channel_norm_infer(InferContext& c) {
   const Shape& x = c.inputs[0].shape;
   if (x.rank < 2)
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "X has rank %d, at least 2 is needed", x.rank);
+  if (c.attributes->get_int("training_mode", 0) != 0 || c.n_outputs > 1)
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "normalisation with batch statistics has no kernel");
   const int64_t groups = c.attributes->get_int("num_groups", x[1]);
   if (groups < 1 || x[1] % groups != 0)
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "num_groups does not divide the channels");

@@ -167,7 +167,9 @@ bool non_zero(const Tensor& x, int64_t k, int64_t element) {
 }
 
 Status nonzero_infer(InferContext& c) {
-  if (Status status = check_movable(c)) return status;
+  if (Status status = check_movable(c, -1)) return status;
+  if (c.outputs[0].dtype != DType::kI64)
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the result is not i64");
   const Tensor& x = c.inputs[0];
   const int64_t n = x.shape.elements();
   if (n != 0 && x.data == nullptr) return c.need_data(0);

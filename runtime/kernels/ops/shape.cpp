@@ -19,12 +19,17 @@ void range(const Attributes& attributes, int rank, int64_t* start, int64_t* end)
   if (*end < *start) *end = *start;
 }
 
+Status check_result(InferContext& c) {
+  if (c.outputs[0].dtype == DType::kI64 && is_plain(c.outputs[0])) return OPFORGE_STATUS_OK;
+  return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the result is not a plain i64");
+}
+
 Status shape_infer(InferContext& c) {
   int64_t start, end;
   range(*c.attributes, c.inputs[0].shape.rank, &start, &end);
   c.outputs[0].shape.rank = 1;
   c.outputs[0].shape.dims[0] = end - start;
-  return OPFORGE_STATUS_OK;
+  return check_result(c);
 }
 
 Status shape_run(RunContext& c) {
@@ -36,7 +41,7 @@ Status shape_run(RunContext& c) {
 
 Status size_infer(InferContext& c) {
   c.outputs[0].shape.rank = 0;
-  return OPFORGE_STATUS_OK;
+  return check_result(c);
 }
 
 Status size_run(RunContext& c) {

@@ -25,6 +25,9 @@ Status copy_run(RunContext& c) {
 
 Status identity_infer(InferContext& c) {
   const Layout &a = c.inputs[0].layout, &b = c.outputs[0].layout;
+  if (c.inputs[0].dtype != c.outputs[0].dtype) {
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "Identity cannot change a dtype");
+  }
   if (!same_layout(a, b)) return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Identity cannot change a layout");
   c.outputs[0].shape = c.inputs[0].shape;
   return view_of_input(c);

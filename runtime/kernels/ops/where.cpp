@@ -7,7 +7,7 @@ namespace {
 using namespace kernels;
 
 Status where_infer(InferContext& c) {
-  if (Status status = check_movable(c)) return status;
+  if (Status status = check_movable(c, 1)) return status;
   Shape out;
   if (c.inputs[0].dtype != DType::kBool || c.inputs[1].dtype != c.inputs[2].dtype ||
       !broadcast(c.inputs[0].shape, c.inputs[1].shape, &out) || !broadcast(out, c.inputs[2].shape, &out)) {
