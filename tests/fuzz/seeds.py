@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from opforge.bin.program import GraphRef
+from opforge.bin.packing import pack_conv16, pack_depthwise16, pack_first16, pack_matmul16
+from opforge.bin.program import GraphRef, Layout
 from opforge.expr import ProgramBuilder
 from tests.unit.bin.programs import Builder
 
@@ -86,7 +88,80 @@ def scatters() -> Builder:
     return b
 
 
-SEEDS = {"shapes": shapes, "formulas": formulas, "dynamic": dynamic, "scatters": scatters}
+def plain() -> Builder:
+    """Arithmetic kernels of ONNX operators on plain tensors."""
+    b = Builder()
+    x = b.input("x", F32, [1, 3, 6, 6])
+    w = b.constant(np.full((4, 3, 3, 3), 0.1, F32))
+    c = b.node("Conv", [x, w, -1], F32, [1, 4, 6, 6], since=22, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    pooled = b.node("MaxPool", [c], F32, [1, 4, 3, 3], since=22, kernel_shape=[2, 2], strides=[2, 2])
+    mean = b.node("AveragePool", [c], F32, [1, 4, 3, 3], since=22, kernel_shape=[2, 2], strides=[2, 2])
+    norm = b.node(
+        "LayerNormalization", [pooled, b.constant(np.ones(3, F32)), b.constant(np.zeros(3, F32))], F32, since=17
+    )
+    soft = b.node("Softmax", [norm], F32, [1, 4, 3, 3], since=13, axis=-1)
+    total = b.node("ReduceSum", [soft, b.constant(np.array([1]))], F32, [1, 1, 3, 3], since=13)
+    values, order = b.node("TopK", [mean, b.constant(np.array([2]))], F32, [1, 4, 3, 2], since=24, outputs=2)
+    b.program.values[order].dtype = 7
+    sums = b.node("CumSum", [mean, b.constant(np.array(2))], F32, [1, 4, 3, 3], since=14)
+    large = b.node(
+        "Resize", [sums, -1, b.constant(np.array([1, 1, 2, 2], F32))], F32, [1, 4, 6, 6], since=19, mode="linear"
+    )
+    deep = b.node("DepthToSpace", [mean], F32, [1, 1, 6, 6], since=13, blocksize=2)
+    best = b.node("ArgMax", [soft], np.int64, [1, 1, 3, 3], since=13, axis=1)
+    flat = b.node("Reshape", [pooled, b.constant(np.array([4, 9]))], F32, [4, 9])
+    gemm = b.node("Gemm", [flat, b.constant(np.ones((9, 5), F32)), b.constant(np.ones(5, F32))], F32, [4, 5], since=13)
+    b.output(total, values, order, large, deep, best, gemm)
+    return b
+
+
+def blocked() -> Builder:
+    """Kernels of the compiler: packed weights, blocked layouts with halos, an epilogue, attention."""
+    b = Builder()
+    halo = Layout("c16", (1, 1, 1, 1))
+
+    def made(op: str, inputs: list[int], shape: list[Any], layout: Layout | None = None, **attributes: Any) -> int:
+        out = b.node(op, inputs, F32, shape, domain="opforge", since=1, **attributes)
+        b.program.values[out].layout = layout or Layout()
+        return int(out)
+
+    x = b.input("x", F32, [1, 3, 8, 8])
+    start = b.constant(pack_first16(np.full((20, 3, 3, 3), 0.1, F32)), packing="first16", shape=[20, 3, 3, 3])
+    bias = b.constant(np.arange(20, dtype=F32))
+    size = {"kernel_shape": [3, 3], "strides": [1, 1], "pads": [1, 1, 1, 1], "channels_out": 20}
+    shape = [1, 20, 8, 8]
+    a = made("Conv", [x, start, bias], shape, halo, algorithm="first", channels_in=3, **size)
+    each = b.constant(pack_depthwise16(np.full((20, 1, 3, 3), 0.1, F32)), packing="depthwise16", shape=[20, 1, 3, 3])
+    a = made(
+        "Conv", [a, each, bias], shape, halo, algorithm="depthwise", channels_in=20, activation="hardswish", **size
+    )
+    dense = b.constant(pack_conv16(np.full((20, 20, 3, 3), 0.01, F32)), packing="conv16", shape=[20, 20, 3, 3])
+    a = made("Conv", [a, dense, bias, a], shape, halo, algorithm="direct", channels_in=20, activation="relu", **size)
+    small = made(
+        "Pool", [a], [1, 20, 4, 4], Layout("c16"), mode="max", kernel_shape=[2, 2], strides=[2, 2], pads=[0] * 4
+    )
+    large = made("Resize", [small], shape, halo, scales_h=2, scales_w=2, mode="nearest")
+    both = made("ConcatChannels", [a, large], [1, 40, 8, 8], Layout("c16"))
+    mean = made("GlobalAveragePool", [both], [1, 40, 1, 1], Layout("c16"))
+    row = b.node("Reshape", [made("Reorder", [mean], [1, 40, 1, 1]), b.constant(np.array([1, 40]))], F32, [1, 40])
+    w = b.constant(pack_matmul16(np.full((40, 24), 0.1, F32)), packing="matmul16", shape=[40, 24])
+    extra = b.constant(np.ones(24, F32))
+    y = made("MatMul", [row, w, extra, extra], [1, 24], None, K=40, N=24, epilogue=formula())
+    heads = b.node("Reshape", [y, b.constant(np.array([1, 3, 8]))], F32, [1, 3, 8])
+    layouts = dict.fromkeys(("q_layout", "k_layout", "v_layout", "o_layout"), "bshd")
+    attended = made("Attention", [heads, heads, heads], [1, 3, 8], None, num_heads=2, head_size=4, **layouts)
+    b.output(attended, made("Reorder", [both], [1, 40, 8, 8]), b.node("Identity", [y], F32, [1, 24]))
+    return b
+
+
+SEEDS = {
+    "plain": plain,
+    "blocked": blocked,
+    "shapes": shapes,
+    "formulas": formulas,
+    "dynamic": dynamic,
+    "scatters": scatters,
+}
 
 
 def main(folder: Path) -> None:
