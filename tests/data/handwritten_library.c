@@ -166,6 +166,51 @@ KERNEL(run_total) {
   return OPFORGE_STATUS_OK;
 }
 
+/* *xs -> sum */
+KERNEL(run_plus) {
+  UNUSED;
+  for (int64_t i = 0; i < elements(&outputs->tensors[0]); ++i) {
+    double sum = 0;
+    for (int32_t k = 0; k < inputs->counts[0]; ++k) sum += get(&inputs->tensors[k], i);
+    put(&outputs->tensors[0], i, sum);
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+/* dy, *xs -> *gradients of xs: as many as there are xs */
+KERNEL(run_spread) {
+  UNUSED;
+  const opforge_tensor* dy = &inputs->tensors[0];
+  for (int32_t k = 0; k < outputs->counts[0]; ++k) {
+    for (int64_t i = 0; i < elements(dy); ++i) put(&outputs->tensors[k], i, get(dy, i));
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+/* x [n], offset? [k] -> x + sum of offset */
+KERNEL(run_add_offset) {
+  UNUSED;
+  const opforge_tensor *x = &inputs->tensors[0], *y = &outputs->tensors[0];
+  double sum = 0;
+  for (int64_t i = 0; inputs->counts[1] && i < elements(&inputs->tensors[1]); ++i)
+    sum += get(&inputs->tensors[1], i);
+  for (int64_t i = 0; i < elements(x); ++i) put(y, i, get(x, i) + sum);
+  return OPFORGE_STATUS_OK;
+}
+
+/* dy [n], offset? [k] -> dx [n], gradient of offset? [k] */
+KERNEL(run_add_offset_grad) {
+  UNUSED;
+  const opforge_tensor *dy = &inputs->tensors[0], *dx = wanted(outputs, 0), *to_offset = wanted(outputs, 1);
+  double sum = 0;
+  for (int64_t i = 0; i < elements(dy); ++i) {
+    sum += get(dy, i);
+    if (dx) put(dx, i, get(dy, i));
+  }
+  for (int64_t i = 0; to_offset && i < elements(to_offset); ++i) put(to_offset, i, sum);
+  return OPFORGE_STATUS_OK;
+}
+
 /* One number per fact about the attributes, so that a test sees what arrived. */
 KERNEL(run_attributes) {
   UNUSED;
@@ -298,6 +343,11 @@ FLOATS(k_mul_rows_grad_grad, 0, run_mul_rows_grad_grad)
 FLOATS(k_add_bias, OPFORGE_KERNEL_STRIDED, run_add_bias)
 FLOATS(k_sum_rows, 0, run_sum_rows)
 FLOATS(k_total, 0, run_total)
+FLOATS(k_plus, 0, run_plus)
+FLOATS(k_spread, 0, run_spread)
+FLOATS(k_add_offset, 0, run_add_offset)
+FLOATS(k_add_offset_grad, 0, run_add_offset_grad)
+FLOATS(k_wrong_gradient, 0, run_mul_rows)
 FLOATS(k_attributes, 0, run_attributes)
 FLOATS(k_nonzero, 0, run_nonzero)
 FLOATS(k_chunks, 0, run_chunks)
@@ -347,6 +397,16 @@ OPERATOR(add_bias, "AddBias", PLAIN, "(x: T[m, n], bias?: T[n]) -> (y: T[m, n])"
          "test.hand::SumRows:1(g0) -> v0; return g0, v0")
 OPERATOR(sum_rows, "SumRows", PLAIN, "(x: T[m, n]) -> (y: T[n])", FLOAT_TYPES, "promote", "")
 OPERATOR(total, "Total", PLAIN, "(*xs: T[*S]) -> (sum: T[*S], largest: T[*S])", FLOAT_TYPES, "promote", "")
+OPERATOR(plus, "Plus", PLAIN, "(*xs: T[*S]) -> (sum: T[*S])", FLOAT_TYPES, "promote",
+         "test.hand::Spread:1(g0, i0) -> v0; return v0")
+OPERATOR(spread, "Spread", GRADIENT, "(grad_y: T[*S], *xs: T[*S]) -> (*grads: T[*S])", FLOAT_TYPES, "promote",
+         "test.hand::Plus:1(g0) -> v0; return v0, -")
+OPERATOR(add_offset, "AddOffset", PLAIN, "(x: T[n], offset?: T[k]) -> (y: T[n])", FLOAT_TYPES, "promote",
+         "test.hand::AddOffsetGrad:1(g0, i1) -> v0, v1; return v0, v1")
+OPERATOR(add_offset_grad, "AddOffsetGrad", GRADIENT,
+         "(grad_y: T[n], offset?: T[k]) -> (grad_x: T[n], grad_offset?: T[k])", FLOAT_TYPES, "promote", "")
+OPERATOR(wrong_gradient, "WrongGradient", PLAIN, "(a: T[m, n], b: T[n]) -> (y: T[m, n])", FLOAT_TYPES,
+         "promote", "return g0, g0")
 OPERATOR(
     attributes, "Attributes", PLAIN,
     "(x: T[*S]; i: int = 3, f: float = 0.1, s: string = \"12345\", b: bool = true, li: ints = [1, 2], "
@@ -358,10 +418,25 @@ OPERATOR(nonzero, "Nonzero", PLAIN, "(x: T[n]) -> (indices: i64[_])", FLOAT_TYPE
 OPERATOR(chunks, "Chunks", PLAIN, "(x: T[n]; grain: int = 7) -> (begins: T[n])", FLOAT_TYPES, "promote", "")
 OPERATOR(wait, "Wait", PLAIN, "(x: T[*S]; milliseconds: int = 100) -> (y: T[*S])", FLOAT_TYPES, "promote", "")
 
-static const opforge_operator* const operators[] = {
-    &o_gelu,     &o_gelu_grad, &o_gelu_grad_grad, &o_mul_rows,   &o_mul_rows_grad, &o_mul_rows_grad_grad,
-    &o_add_bias, &o_sum_rows,  &o_total,          &o_attributes, &o_take,          &o_nonzero,
-    &o_chunks,   &o_wait};
+static const opforge_operator* const operators[] = {&o_gelu,
+                                                    &o_gelu_grad,
+                                                    &o_gelu_grad_grad,
+                                                    &o_mul_rows,
+                                                    &o_mul_rows_grad,
+                                                    &o_mul_rows_grad_grad,
+                                                    &o_add_bias,
+                                                    &o_sum_rows,
+                                                    &o_plus,
+                                                    &o_spread,
+                                                    &o_add_offset,
+                                                    &o_add_offset_grad,
+                                                    &o_wrong_gradient,
+                                                    &o_total,
+                                                    &o_attributes,
+                                                    &o_take,
+                                                    &o_nonzero,
+                                                    &o_chunks,
+                                                    &o_wait};
 static const opforge_library library = {.size = sizeof(opforge_library),
                                         .abi = OPFORGE_ABI,
                                         .id = "handwritten",

@@ -171,7 +171,7 @@ struct GradientNode : Node {
         if (!whole) continue;
         const at::Tensor& gradient = group[static_cast<size_t>(k)];
         if (C10_UNLIKELY(gradient.defined() && !fits(flat, gradient))) {
-          throw failure(OPFORGE_STATUS_INTERNAL,
+          throw failure(OPFORGE_STATUS_INVALID_ARGUMENT,
                         self->plan.where + ", gradient of " + self->plan.signature.inputs[p].name,
                         "the gradient program gives a wrong shape", "the input's shape",
                         c10::str(gradient.sym_sizes()), "correct gradient= of the operator");

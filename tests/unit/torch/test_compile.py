@@ -40,6 +40,9 @@ def calls(hand):
         "half": (custom_gelu, (x.half(),)),
         "kernel": (sparse_matmul, (values, indices, indptr, torch.randn(4, 5).t().contiguous().t())),
         "several outputs": (hand.total, ([x, x],)),
+        "variadic": (hand.plus, ([x, x, x],)),
+        "variadic output": (hand.spread, (x, [x, x])),
+        "optional output": (hand.add_offset_grad, (x[0], x[1])),
         "optional absent": (hand.add_bias, (x,)),
         "optional present": (hand.add_bias, (x, torch.randn(4))),
         "fixed dtype": (hand.attributes, (x,)),
@@ -48,13 +51,11 @@ def calls(hand):
 
 def test_fake_kernels_agree_with_real_ones(hand):
     for name, (call, arguments) in calls(hand).items():
-        real = call(*arguments)
+        real = torch.utils._pytree.tree_leaves(call(*arguments))
         with FakeTensorMode() as mode:
             fakes = torch.utils._pytree.tree_map_only(torch.Tensor, mode.from_tensor, arguments)
-            fake = call(*fakes)
-        for r, f in zip(
-            real if isinstance(real, tuple) else (real,), fake if isinstance(fake, tuple) else (fake,), strict=True
-        ):
+            fake = torch.utils._pytree.tree_leaves(call(*fakes))
+        for r, f in zip(real, fake, strict=True):
             got = (f.shape, f.stride(), f.dtype, f.device, f.storage_offset())
             assert got == (r.shape, r.stride(), r.dtype, r.device, r.storage_offset()), name
 
@@ -83,6 +84,9 @@ def test_opcheck_of_every_kind(hand):
         (hand.add_bias, (x,)),
         (hand.add_bias, (x, torch.randn(4, requires_grad=True))),
         (hand.total, ([x.detach(), x.detach()],)),
+        (hand.plus, ([x, x],)),
+        (hand.spread, (x.detach(), [x.detach(), x.detach()])),
+        (hand.add_offset, (x[0].detach().requires_grad_(), torch.randn(2, requires_grad=True))),
         (hand.attributes, (x.detach(),)),
         (hand.take, (torch.ones(3), torch.tensor([0, 2]))),
         (hand.nonzero, (torch.tensor([0.0, 1.0]),)),

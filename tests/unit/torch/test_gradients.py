@@ -72,6 +72,36 @@ def test_optional_input_absent_and_present(hand):
     assert torch.equal(bias.grad, torch.full((4,), 3.0))
 
 
+def test_variadic_input_and_variadic_gradient(hand):
+    tensors = [leaf(3) for _ in range(3)]
+    assert gradcheck(lambda *xs: hand.plus(list(xs)), tensors)
+    assert gradgradcheck(lambda *xs: hand.plus([x * x for x in xs]), tensors)
+    only = torch.autograd.grad(hand.plus([tensors[0].detach(), tensors[1]]).sum(), tensors[1])
+    assert torch.equal(only[0], torch.ones(3, dtype=F64))
+    twice = torch.autograd.grad(hand.plus([tensors[0], tensors[0]]).sum(), tensors[0])
+    assert torch.equal(twice[0], torch.full((3,), 2.0, dtype=F64))
+
+
+def test_optional_input_and_optional_gradient(hand):
+    x, offset = leaf(4), leaf(2)
+    assert gradcheck(hand.add_offset, (x, offset))
+    assert gradcheck(hand.add_offset, (x,))
+    grad_x, absent = hand.add_offset_grad(torch.ones(4, dtype=F64))
+    assert absent is None
+    assert grad_x.shape == (4,)
+    assert hand.add_offset_grad(torch.ones(4, dtype=F64), offset)[1].shape == (2,)
+
+
+def test_a_gradient_of_the_wrong_shape_is_not_hidden(hand):
+    """Autograd itself would sum [3, 4] to [4] without a word."""
+    a, b = leaf(3, 4), leaf(4)
+    y = hand.wrong_gradient(a, b)
+    with pytest.raises((RuntimeError, ValueError), match=r"(?s)WrongGradient, gradient of b: .*wrong shape.*correct gradient="):
+        y.sum().backward()
+    (only_a,) = torch.autograd.grad(hand.wrong_gradient(a, b.detach()).sum(), a)
+    assert only_a.shape == a.shape
+
+
 def test_undefined_gradient_counts_as_zeros(hand):
     dy, a, b = torch.ones(3, 4, dtype=F64, requires_grad=True), leaf(3, 4), leaf(4)
     da, _ = hand.mul_rows_grad(dy, a, b)

@@ -256,7 +256,7 @@ def _general_function(entry: Entry) -> type[torch.autograd.Function]:
             group = list(found) if isinstance(found, list | tuple) else [found]
             results += group if len(group) == count else [None] * count
         results = [result if need else None for result, need in zip(results, needs, strict=True)]
-        check_shapes(entry, results, ctx.shapes)
+        check_shapes(entry, results, ctx.shapes, call.counts)
         return None, None, *results
 
     return _class(entry, forward, backward)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opforge.errors import InternalError
+from opforge.errors import SchemaError
 from opforge.schema import ForwardAttribute, GradientProgram
 
 if TYPE_CHECKING:
@@ -95,14 +95,21 @@ def run(plan: Plan, values: Values, attributes: Mapping[str, Any]) -> list[Any]:
     return [find(result) for result in plan.results]
 
 
-def check_shapes(entry: Entry, gradients: Sequence[Any], shapes: Sequence[Any]) -> None:
+def check_shapes(entry: Entry, gradients: Sequence[Any], shapes: Sequence[Any], counts: Sequence[int] = ()) -> None:
     """Raise where a gradient's shape is not its input's, before autograd sums or expands it silently."""
     for index, (gradient, shape) in enumerate(zip(gradients, shapes, strict=True)):
         if gradient is not None and gradient.shape != shape:
-            raise InternalError(
+            raise SchemaError(
                 "the gradient program gives a wrong shape",
-                where=f"{entry.where}, gradient of input tensor {index}",
+                where=f"{entry.where}, gradient of {_name(entry, index, counts)}",
                 expected=list(shape),
                 got=list(gradient.shape),
                 hint="correct gradient= of the operator",
             )
+
+
+def _name(entry: Entry, flat: int, counts: Sequence[int]) -> str:
+    """Name the parameter of a flat input tensor; without counts there is one tensor per parameter."""
+    inputs = entry.signature.inputs
+    owners = [p.name for p, count in zip(inputs, counts or [1] * len(inputs), strict=True) for _ in range(count)]
+    return owners[flat]
