@@ -96,7 +96,9 @@ def test_a_gradient_of_the_wrong_shape_is_not_hidden(hand):
     """Autograd itself would sum [3, 4] to [4] without a word."""
     a, b = leaf(3, 4), leaf(4)
     y = hand.wrong_gradient(a, b)
-    with pytest.raises((RuntimeError, ValueError), match=r"(?s)WrongGradient, gradient of b: .*wrong shape.*correct gradient="):
+    with pytest.raises(
+        (RuntimeError, ValueError), match=r"(?s)WrongGradient, gradient of b: .*wrong shape.*correct gradient="
+    ):
         y.sum().backward()
     (only_a,) = torch.autograd.grad(hand.wrong_gradient(a, b.detach()).sum(), a)
     assert only_a.shape == a.shape
