@@ -11,7 +11,7 @@ import pytest
 from opforge.bin.program import RequiredOperator
 from opforge.bin.session import Session
 from opforge.build.package import build_package
-from opforge.errors import ArgumentError, MissingOperatorError
+from opforge.errors import ArgumentError, CorruptFileError, MissingOperatorError
 from opforge.schema import load
 from tests.unit.bin.programs import Builder
 
@@ -38,21 +38,21 @@ def required(name: str = "") -> RequiredOperator:
     )
 
 
-def model(folder: Path, wanted: RequiredOperator) -> Path:
+def model(folder: Path, wanted: RequiredOperator, out: type = F32) -> Path:
     b = Builder()
     b.program.required.append(wanted)
     values, indices = b.input("values", F32, ["nnz"]), b.input("indices", np.int64, ["nnz"])
     indptr, dense = b.input("indptr", np.int64, ["rows"]), b.input("dense", F32, ["k", "n"])
-    out = b.node(
+    result = b.node(
         wanted.name,
         [values, indices, indptr, dense],
-        F32,
+        out,
         [None, "n"],
         domain=wanted.domain,
         since=wanted.version,
         name="out",
     )
-    b.output(b.node("Transpose", [out], F32, ["n", None], name="turned", perm=[1, 0]))
+    b.output(b.node("Transpose", [result], out, ["n", None], name="turned", perm=[1, 0]))
     return b.save(folder / "model.bin")
 
 
@@ -129,6 +129,15 @@ def test_errors_of_the_kernel_and_of_its_contract(tmp_path: Path, library: Path)
     with pytest.raises(ArgumentError, match=r"node 0 \S+::SparseMatMul \(output 'out'\): .*99"):
         session.run(bad)
     np.testing.assert_allclose(session.run(given)["turned"], expected.T, rtol=1e-5, atol=1e-5)
+
+
+def test_a_file_that_contradicts_the_signature_is_refused(tmp_path: Path, library: Path) -> None:
+    """The kernel writes f32; memory for one byte per element must never be given to it."""
+    path = model(tmp_path, required(), out=np.uint8)
+    with pytest.raises(CorruptFileError, match="output 0 of a kernel operator has another dtype") as caught:
+        Session(path, libraries=[library])
+    assert "expected: f32" in str(caught.value)
+    assert "got: u8" in str(caught.value)
 
 
 def test_results_do_not_depend_on_threads(tmp_path: Path, library: Path) -> None:

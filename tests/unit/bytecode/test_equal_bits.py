@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak import FACTOR
 from tests.unit.bytecode.conftest import FAST, STRICT
 from tests.unit.bytecode.programs import ROOT, STORAGES, Kernels, compile_programs, random_program
 from tests.unit.bytecode.run_programs import digests
 
-SEEDS = range(40, 50)
+SEEDS = range(40, 40 + 10 * FACTOR)
 HOST_LEVELS = {"v4": "avx512vl", "v3": "avx2"}
 
 

@@ -79,6 +79,12 @@ def test_wrong_rank(opforge, folder, gate):
     refused(opforge("run", gate / "gate.bin", "--input", "x=x.npy"), "x", "rank", "2", "3")
 
 
+def test_files_that_are_no_arrays(opforge, folder, gate):
+    for name, content in (("empty.npy", b""), ("text.npy", b"x = 1\n"), ("cut.npy", b"PK\x03\x04cut")):
+        (folder / name).write_bytes(content)
+        refused(opforge("run", gate / "gate.bin", "--input", f"x={name}"), "input 'x'", "not an array file")
+
+
 def test_conflicting_dimensions(opforge, folder, gate):
     np.savez("in.npz", x=np.zeros((3, 4), np.float32), w=np.zeros(5, np.float32))
     result = refused(opforge("run", gate / "row.bin", "--npz", "in.npz", "--package", gate / "row_scale"), "m")

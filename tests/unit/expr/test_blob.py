@@ -11,6 +11,7 @@ from opforge.errors import CorruptFileError, SchemaError
 from opforge.expr import Constant, Instruction, Output, Program, ProgramBuilder, ValueType, blob
 from opforge.expr.nodes import input_
 from opforge.expr.trace import Expr
+from tests.soak import FACTOR
 from tests.unit.expr.helpers import formula
 
 T = ValueType.T
@@ -73,7 +74,7 @@ def test_every_flipped_byte_is_refused_or_means_another_valid_program():
 
 
 @given(st.binary(max_size=200), st.integers(0, 3))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200 * FACTOR, deadline=None, derandomize=True)
 def test_noise_is_refused(noise, kind):
     good = sample().encode()
     data = [noise, good[:4] + noise, good[:32] + noise, good[: len(good) // 2] + noise][kind]

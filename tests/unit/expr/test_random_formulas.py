@@ -11,6 +11,7 @@ from opforge.expr.lower import lift
 from opforge.expr.nodes import constant, input_
 from opforge.expr.reference import evaluate
 from opforge.expr.trace import Expr
+from tests.soak import FACTOR
 from tests.unit.expr.helpers import exact, formula
 
 X, Y = Expr(input_(0)), Expr(input_(1))
@@ -46,7 +47,7 @@ numbers = st.floats(-3, 3, allow_subnormal=False).map(lambda v: v + 0.0123456789
 
 
 @given(expressions, numbers, numbers)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150 * FACTOR, deadline=None, derandomize=True)
 def test_values_survive(expression, x, y):
     y += 0.00371
     f = formula(expression.node, 2)
@@ -65,7 +66,7 @@ def test_values_survive(expression, x, y):
 
 
 @given(expressions, numbers, numbers)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100 * FACTOR, deadline=None, derandomize=True)
 def test_gradients_of_random_formulas(expression, x, y):
     y += 0.00371
     f = formula(expression.node, 2)

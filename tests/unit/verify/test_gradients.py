@@ -41,6 +41,17 @@ def test_a_kink_within_the_step_does_not_count():
     assert result.masked == 0.5
 
 
+def test_a_kink_anywhere_within_the_step_is_left_out():
+    # The step is 2^-10 times a direction of size 0.5 to 1; kinks lie at every share of it, on both sides.
+    x = np.linspace(-(2.0**-10), 2.0**-10, 401)
+    for jump in (1.0, 0.09, 1e-3):
+        result = one(
+            lambda v, j=jump: np.sin(3 * v) + j * np.abs(v), lambda v, j=jump: 3 * np.cos(3 * v) + j * np.sign(v), x
+        )
+        assert result.error < 1e-6, jump
+        assert result.masked < 0.9
+
+
 def test_a_wrong_derivative_beside_a_kink_is_seen():
     x = np.array([-1.0, 0.0, 1.0])
     assert one(np.abs, lambda v: np.where(v > 0, 1.0, 1.0), x).error > 1e-2
