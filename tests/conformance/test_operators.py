@@ -25,7 +25,9 @@ def test_operator_in_every_host(operator):
         assert ("interpreter" in kinds) == operator.is_formula
 
 
-def test_another_seed_draws_other_inputs_and_passes():
-    swish = next(o for o in OPERATORS if o.name == "Swish")
-    for seed in range(1, 6):
-        assert of.check(swish, level="quick", seed=seed).passed
+def test_other_seeds_draw_other_inputs_and_pass():
+    # ClipSigmoid has kinks, and these seeds once drew inputs within a step of them.
+    clip = next(o for o in OPERATORS if o.name == "ClipSigmoid")
+    for seed in (1, 2, 3, 5, 8):
+        report = of.check(clip, level="quick", seed=seed)
+        assert report.passed, (seed, report.failures)

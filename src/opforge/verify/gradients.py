@@ -16,7 +16,7 @@ from opforge.verify.cases import differentiable_cases, surrogate
 __all__ = ["GradientResult", "backward", "check_gradient", "differentiated", "grad_check"]
 
 Array = np.ndarray[Any, Any]
-_STEP = 2.0**-10
+_STEPS = (2.0**-10, 2.0**-11, 2.0**-12)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def check_gradient(
     """Compare ``gradient`` with differences of ``forward`` along one random direction per floating input.
 
     The step is 2^-10 of each element's size; central differences at h and h/2 are extrapolated, which leaves an
-    error of order h^4. Output elements whose one-sided differences disagree (a kink within the step) do not count.
+    error of order h^4. Output elements with a kink within the step do not count.
 
     Args:
         forward: float64 arrays to the list of outputs.
@@ -119,19 +119,18 @@ def check_gradient(
             changed[index] = value + h * scale
             return forward(*changed)
 
-        wide, narrow = (moved(_STEP), moved(-_STEP)), (moved(_STEP / 2), moved(-_STEP / 2))
+        pairs = [(moved(h), moved(-h)) for h in _STEPS]
         weights: list[Array] = []
         numeric, left_out, count = 0.0, 0, 0
         for k, out in enumerate(base):
             if out.dtype.kind != "f":  # indices and masks: piecewise constant, without gradient
                 weights.append(np.zeros(out.shape))
                 continue
-            smooth = _smooth(out, wide[0][k], wide[1][k], narrow[0][k], narrow[1][k])
+            around = [(up[k], down[k]) for up, down in pairs]
+            slope, smooth = _slope(out, around)
             weight = np.where(smooth, rng.standard_normal(out.shape), 0.0)
             weights.append(weight)
-            first = (wide[0][k] - wide[1][k]) / (2 * _STEP)
-            second = (narrow[0][k] - narrow[1][k]) / _STEP
-            numeric += float(np.sum(np.where(smooth, weight * (4 * second - first) / 3, 0.0)))
+            numeric += float(np.sum(np.where(smooth, weight * slope, 0.0)))
             left_out += int(out.size - np.count_nonzero(smooth))
             count += out.size
         found = gradient(inputs, base, weights)[index]
@@ -141,18 +140,23 @@ def check_gradient(
     return results
 
 
-def _smooth(center: Array, up: Array, down: Array, near_up: Array, near_down: Array) -> Array:
-    """Say where the one-sided differences fit a smooth function: their gap halves when the step does.
+def _slope(center: Array, around: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Give the derivative from values at +-h, +-h/2 and +-h/4, and say where the function is smooth in between.
 
-    For a smooth function the gap is f''*h (order h); at a kink it stays. Where both gaps are tiny, it is smooth.
+    For a smooth function the gap of the one-sided differences is f''*h, so it halves with the step, and slopes
+    extrapolated from (h, h/2) and from (h/2, h/4) agree. A kink at the point itself keeps the gap as it is; one
+    beside it moves the slopes apart.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        gap = np.abs((up - center) - (center - down)) / _STEP
-        near_gap = np.abs((near_up - center) - (center - near_down)) / (_STEP / 2)
-        slope = np.maximum(np.abs(up - down) / (2 * _STEP), 1.0)
-        finite = np.isfinite(up) & np.isfinite(down) & np.isfinite(center)
-        fits = (near_gap <= 0.75 * gap + 1e-9 * slope) & (gap <= 2.0 * near_gap * 1.5 + 1e-6 * slope)
-    return np.asarray(finite & fits)
+        central = [(up - down) / (2 * h) for (up, down), h in zip(around, _STEPS, strict=True)]
+        gaps = [np.abs(up + down - 2 * center) / h for (up, down), h in zip(around[:2], _STEPS, strict=False)]
+        slope = (4 * central[1] - central[0]) / 3
+        nearer = (4 * central[2] - central[1]) / 3
+        size = np.maximum(np.abs(central[0]), 1.0)
+        finite = np.isfinite(center) & np.isfinite(slope) & np.isfinite(nearer)
+        halves = (gaps[1] <= 0.75 * gaps[0] + 1e-9 * size) & (gaps[0] <= 3.0 * gaps[1] + 1e-6 * size)
+        agrees = np.abs(slope - nearer) <= 1e-7 * size
+    return slope, np.asarray(finite & halves & agrees)
 
 
 def grad_check(
