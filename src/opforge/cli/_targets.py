@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -163,11 +164,13 @@ def parse_inputs(words: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {}
     for name, file in parse_pairs(words, "--input x=x.npy").items():
         if not Path(file).is_file():
-            raise ArgumentError("there is no such file", where=f"input {name}", got=file)
+            raise ArgumentError("there is no such file", where=f"input {name!r}", got=file)
         try:
             arrays[name] = np.load(file, allow_pickle=False)
-        except ValueError as problem:
-            raise ArgumentError("not an array file", where=f"input {name}", expected=".npy", got=str(problem)) from None
+        except (ValueError, EOFError, OSError, BadZipFile) as problem:
+            raise ArgumentError(
+                "not an array file", where=f"input {name!r}", expected=".npy", got=str(problem)
+            ) from None
         if not isinstance(arrays[name], np.ndarray):
-            raise ArgumentError("this holds several arrays", where=f"input {name}", got=file, hint="use --npz")
+            raise ArgumentError("this holds several arrays", where=f"input {name!r}", got=file, hint="use --npz")
     return arrays
