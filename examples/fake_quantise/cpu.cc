@@ -4,8 +4,8 @@
 #include "opforge/kernel.h"
 
 template <class T>
-opforge::Status fake_quantise(opforge::Context& context, opforge::View<const T> x, double scale, double low, double high,
-                              opforge::View<T> y) {
+opforge::Status fake_quantise(opforge::Context& context, opforge::View<const T> x, double scale, double low,
+                              double high, opforge::View<T> y) {
   using R = opforge::compute_t<T>;  // float for f16 and bf16, else T itself
   if (!(scale > 0)) return context.fail("scale is %g, expected scale > 0", scale);
   const R step = static_cast<R>(scale), smallest = static_cast<R>(low), largest = static_cast<R>(high);

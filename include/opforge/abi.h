@@ -36,9 +36,9 @@ enum {
   OPFORGE_STATUS_TYPE = 2,             /* a dtype or attribute type is wrong: the user's mistake */
   OPFORGE_STATUS_UNSUPPORTED = 3,      /* valid, but no kernel or feature here serves it */
   OPFORGE_STATUS_OUT_OF_MEMORY = 4,
-  OPFORGE_STATUS_CORRUPT = 5,          /* a file or buffer is damaged or hostile */
+  OPFORGE_STATUS_CORRUPT = 5, /* a file or buffer is damaged or hostile */
   OPFORGE_STATUS_NOT_FOUND = 6,
-  OPFORGE_STATUS_INTERNAL = 7          /* a mistake of opforge or of the kernel's author */
+  OPFORGE_STATUS_INTERNAL = 7 /* a mistake of opforge or of the kernel's author */
 };
 
 /* ---- tensors: DLPack's DLTensor, field by field ------------------------------------------------------- */
@@ -146,7 +146,8 @@ struct opforge_context {
   const void* kernel_data; /* opforge_kernel.data of the kernel that runs */
   /* Calls body over [0, n) in chunks of about `grain`. Chunks do not depend on the number of threads; a
    * nested call runs serially; body must not throw. */
-  opforge_status (*parallel_for)(opforge_context*, int64_t n, int64_t grain, opforge_range_fn body, void* user);
+  opforge_status (*parallel_for)(opforge_context*, int64_t n, int64_t grain, opforge_range_fn body,
+                                 void* user);
   /* Memory that lives until the kernel returns; NULL when there is none. Not callable inside parallel_for. */
   void* (*scratch)(opforge_context*, size_t bytes, size_t alignment);
   /* For outputs whose shape depends on data: sets outputs.tensors[index] (flat index). */
@@ -154,7 +155,7 @@ struct opforge_context {
   /* Records text (copied) and returns code, so that a kernel ends with `return ctx->error(ctx, ...)`. */
   opforge_status (*error)(opforge_context*, opforge_status code, const char* text);
   void (*log)(opforge_context*, int32_t level, const char* text);
-  uint64_t seed;   /* counter-based random numbers: state = (seed, offset) */
+  uint64_t seed; /* counter-based random numbers: state = (seed, offset) */
   uint64_t offset;
   void* reserved[8];
 };
@@ -164,16 +165,16 @@ typedef opforge_status (*opforge_kernel_fn)(opforge_context* context, const opfo
                                             const opforge_attribute* attributes);
 
 /* ---- the table ---------------------------------------------------------------------------------------- */
-enum { /* opforge_kernel.flags */
-  OPFORGE_KERNEL_STRIDED = 1u << 0 /* takes any strides; otherwise the host passes dense tensors */
+enum {                                  /* opforge_kernel.flags */
+       OPFORGE_KERNEL_STRIDED = 1u << 0 /* takes any strides; otherwise the host passes dense tensors */
 };
 
 enum { /* opforge_operator.flags */
-  OPFORGE_OPERATOR_PURE = 1u << 0,
-  OPFORGE_OPERATOR_DETERMINISTIC = 1u << 1,
-  OPFORGE_OPERATOR_DIFFERENTIABLE = 1u << 2, /* has a gradient program */
-  OPFORGE_OPERATOR_FORMULA = 1u << 3,        /* derived from a formula; inputs broadcast */
-  OPFORGE_OPERATOR_GRADIENT = 1u << 4        /* a generated gradient operator */
+       OPFORGE_OPERATOR_PURE = 1u << 0,
+       OPFORGE_OPERATOR_DETERMINISTIC = 1u << 1,
+       OPFORGE_OPERATOR_DIFFERENTIABLE = 1u << 2, /* has a gradient program */
+       OPFORGE_OPERATOR_FORMULA = 1u << 3,        /* derived from a formula; inputs broadcast */
+       OPFORGE_OPERATOR_GRADIENT = 1u << 4        /* a generated gradient operator */
 };
 
 /* One instance for one device and one choice of dtypes. dtypes[k] is the dtype of the k-th type variable, in

@@ -20,7 +20,9 @@ __version__ = "0.1.0"
 # Public name -> module that defines it. Submodules are names of their own.
 _NAMES = {
     **dict.fromkeys(("formula", "kernel"), "opforge.expr"),
-    **dict.fromkeys(("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "i64", "bool_", "floating", "index"), "opforge.schema"),
+    **dict.fromkeys(
+        ("f16", "bf16", "f32", "f64", "i8", "u8", "i32", "i64", "bool_", "floating", "index"), "opforge.schema"
+    ),
     **dict.fromkeys(("load", "operators", "Operator"), "opforge.schema"),
     **dict.fromkeys(("compile", "CompileReport"), "opforge.bin.compiler"),
     "Session": "opforge.bin.session",
@@ -29,9 +31,9 @@ _NAMES = {
 }
 # Elementwise functions for formulas, all from opforge.expr.
 _FUNCTIONS = (
-    "abs acos acosh asin asinh atan atan2 atanh cast cbrt ceil clip cos cosh e erf erfc exp exp2 expm1 floor fmod inf isinf "
-    "isnan log log10 log1p log2 logical_and logical_not logical_or logical_xor maximum minimum mod pi pow reciprocal relu "
-    "round rsqrt sigmoid sign sin sinh softplus sqrt square tan tanh trunc where"
+    "abs acos acosh asin asinh atan atan2 atanh cast cbrt ceil clip cos cosh e erf erfc exp exp2 expm1 floor fmod inf "
+    "isinf isnan log log10 log1p log2 logical_and logical_not logical_or logical_xor maximum minimum mod pi pow "
+    "reciprocal relu round rsqrt sigmoid sign sin sinh softplus sqrt square tan tanh trunc where"
 ).split()
 _NAMES.update(dict.fromkeys(_FUNCTIONS, "opforge.expr"))
 _SUBMODULES = ("onnx", "ops", "torch")

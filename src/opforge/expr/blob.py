@@ -9,7 +9,17 @@ from opforge.expr._generated.opcodes import BY_NUMBER, OPCODES
 from opforge.expr.nodes import ValueType
 from opforge.expr.program import Constant, Instruction, Output, Program
 
-__all__ = ["MAX_ATTRIBUTES", "MAX_INPUTS", "MAX_OUTPUTS", "MAX_VALUES", "NUMERICS_VERSION", "decode", "disassemble", "encode", "verify"]
+__all__ = [
+    "MAX_ATTRIBUTES",
+    "MAX_INPUTS",
+    "MAX_OUTPUTS",
+    "MAX_VALUES",
+    "NUMERICS_VERSION",
+    "decode",
+    "disassemble",
+    "encode",
+    "verify",
+]
 
 MAGIC = b"OFBC"
 NUMERICS_VERSION = 1
