@@ -66,7 +66,10 @@ def invoke(
     for slot, (kind, value) in zip(values, attributes, strict=False):
         call.attribute(slot, kind, value)
     run = abi.KernelFunction(kernel.run)
-    status = run(ctypes.byref(context), ctypes.byref(in_arguments), ctypes.byref(out_arguments), values)
+    try:
+        status = run(ctypes.byref(context), ctypes.byref(in_arguments), ctypes.byref(out_arguments), values)
+    finally:
+        call.kept.clear()  # the context's callbacks refer to the call: without this all arrays wait for the collector
     if status:
         raise _error(status, call.text, where)
     flat: list[Array] = []
