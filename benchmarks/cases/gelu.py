@@ -35,6 +35,12 @@ def _prepare(dtype: str, backward: bool, threads: int) -> Prepared:
         leaf.grad = None
         function(leaf).backward(seed)  # type: ignore[operator]
 
+    def gradient(function: object) -> torch.Tensor:
+        both(function)
+        return leaf.grad
+
+    for other in (eager, inductor):
+        torch.testing.assert_close(gradient(custom_gelu), gradient(other), rtol=tolerance, atol=tolerance)
     return Prepared(
         runs={
             OURS: lambda: both(custom_gelu),

@@ -29,7 +29,11 @@ def _prepare(mode: str, route: str, threads: int) -> Prepared:
     custom_gelu(torch.ones(1))
     ours = torch.ops.com_example.custom_gelu
     x = torch.full((1,), 0.5)
-    torch.testing.assert_close(ours(x), inline(x))
+    leaves = [x.clone().requires_grad_() for _ in range(2)]
+    results = [op(leaf) for op, leaf in zip((ours, inline), leaves, strict=True)]
+    gradients = [torch.autograd.grad(y, leaf)[0] for y, leaf in zip(results, leaves, strict=True)]
+    torch.testing.assert_close(results[0], results[1])
+    torch.testing.assert_close(gradients[0], gradients[1])
     return Prepared(runs={OURS: _mode(mode, ours, x), "load_inline": _mode(mode, inline, x)})
 
 
