@@ -1,5 +1,7 @@
 """NumPy arrays as a host: numbers, byte orders, strides, sizes, threads, errors."""
 
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -87,3 +89,16 @@ def test_threads_share_a_kernel():
     expected = [ops.mish(x).tobytes() for x in inputs]
     with ThreadPoolExecutor(8) as pool:
         assert [y.tobytes() for y in pool.map(ops.mish, inputs)] == expected
+
+
+def test_arrays_go_when_the_call_ends():
+    """No cycle of callbacks holds inputs and outputs until the collector comes."""
+    ops.mish(X)
+    gc.disable()
+    try:
+        result = ops.mish(X)
+        held = weakref.ref(result)
+        del result
+        assert held() is None
+    finally:
+        gc.enable()
