@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,12 @@ import onnx
 import onnx_ir as ir
 
 from opforge.bin import format as bin_format
+from opforge.bin.format import PlanEntry
 from opforge.bin.lowering import attention, convolution, emit, fuse, layout, pipeline, resolve, select, support
 from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
+from opforge.bin.session import Session
 from opforge.errors import ArgumentError, UnsupportedError
 from opforge.passes import _edit
 
@@ -57,8 +60,27 @@ def compile(
     """
     program, report = compile_program(model_or_path, target=target, precision=precision, tune=tune, operators=operators)
     report.output = os.fspath(out_path)
-    report.bytes = bin_format.write(program, out_path)
+    report.bytes = bin_format.write(program, out_path, plan=_static_plan(program))
     return report
+
+
+def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
+    """Let the runtime plan a program whose input shapes are all known, so that loading need not.
+
+    Programs with symbolic dimensions are planned at the first sight of a shape; those that need a kernel library are
+    planned where the library is.
+    """
+    inputs = [program.values[index] for index in program.graphs[0].inputs]
+    shapes = {v.name: [d for d in v.shape or [] if isinstance(d, int)] for v in inputs}
+    static = all(v.shape is not None and len(shapes[v.name]) == len(v.shape) for v in inputs)
+    if not static or program.required or len(program.graphs) > 1:
+        return None
+    with tempfile.TemporaryDirectory(prefix="opforge-plan-") as folder:
+        draft = Path(folder) / "draft.bin"
+        bin_format.write(program, draft)
+        session = Session(draft)
+        session.prepare(shapes)
+        return session.plan if session.statistics["plans"] else None
 
 
 def compile_program(

@@ -13,6 +13,7 @@ from opforge.errors import ArgumentError
 from opforge.passes import _edit
 from opforge.passes._operators import IMPURE, operator_of
 from opforge.passes.infer_shapes import dims_of
+from opforge.schema import Operator
 
 __all__ = ["ENSURES", "LIMIT", "NAME", "REQUIRES", "call"]
 
@@ -26,16 +27,21 @@ LIMIT = 1 << 20
 Array = np.ndarray[Any, Any]
 
 
+def _attributes(node: ir.Node, operator: Operator) -> dict[str, Any]:
+    """Return the node's attributes as the operator takes them: ONNX has no booleans."""
+    kinds = {a.name: a.kind for a in operator.signature.attributes}
+    given = {name: attr.value for name, attr in node.attributes.items()}
+    given |= {name: bool(value) for name, value in given.items() if kinds.get(name) == "bool"}
+    return given | {name: [bool(v) for v in value] for name, value in given.items() if kinds.get(name) == "bools"}
+
+
 def _evaluate(node: ir.Node, inputs: list[Array | None], opset: int) -> list[Array] | None:
     if node.domain not in ("", "ai.onnx"):
         operator = operator_of(node)
         if operator is None or not (operator.pure and operator.deterministic):
             return None
-        given = [a for a in inputs if a is not None]
-        result = operator.reference(*given, **{k: a.value for k, a in node.attributes.items()})
-        results = result if isinstance(result, (tuple, list)) else [result]
-        dtypes = [o.dtype.numpy() if o.dtype else given[0].dtype for o in node.outputs]
-        return [np.asarray(r).astype(d) for r, d in zip(results, dtypes, strict=True)]
+        result = operator(*inputs, **_attributes(node, operator))
+        return [np.asarray(r) for r in (result if isinstance(result, (tuple, list)) else [result])]
     proto = ir.to_proto(node)
     feeds = {v.name or "": a for v, a in zip(node.inputs, inputs, strict=True) if v is not None and a is not None}
     graph_inputs = [onnx.helper.make_value_info(str(n), onnx.TypeProto()) for n in feeds]
