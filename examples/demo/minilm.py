@@ -72,7 +72,8 @@ def train(encoder: SentenceEncoder, pairs: list[tuple[str, str]], steps: int) ->
     """
     left, right = (tokenize([pair[side] for pair in pairs]) for side in (0, 1))
     tensors = [{name: torch.from_numpy(value) for name, value in side.items()} for side in (left, right)]
-    optimizer = torch.optim.AdamW(encoder.parameters(), lr=2e-5)
+    encoder.bert.embeddings.requires_grad_(False)  # half of the weights, and a few words would move little of them
+    optimizer = torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=3e-5)
     target = torch.arange(len(pairs))
     encoder.eval()  # no dropout: the steps are few and the losses comparable
     losses = []
