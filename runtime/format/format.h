@@ -19,6 +19,7 @@ constexpr uint32_t kMaxPerNode = 4096;    // inputs, outputs
 constexpr uint32_t kMaxAttributes = 256;  // of one node
 constexpr uint32_t kMaxGraphs = 65536;
 constexpr uint32_t kMaxBlobs = 1u << 20;
+constexpr uint32_t kMaxOperators = 1024;              // from libraries
 constexpr uint32_t kMaxDepth = 64, kMaxTerms = 4096;  // of a dimension expression
 
 enum Kind : uint32_t {

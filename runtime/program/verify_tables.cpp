@@ -168,9 +168,11 @@ Status blobs(Program* program, Error* error) {
   program->blobs = cursor.array<format::Blob>(head[0], format::kMaxBlobs);
   if (program->blobs == nullptr) return *error;
   const uint64_t size = program->file.sections[format::kBytecode].size;
+  uint64_t total = 0;  // blobs that overlap would make verification take as long as a file likes
   for (uint32_t k = 0; k < program->n_blobs; ++k) {
     const format::Blob& blob = program->blobs[k];
-    if (blob.offset % 8 != 0 || blob.size > size || blob.offset > size - blob.size) {
+    total += blob.size <= size ? blob.size : size + 1;
+    if (blob.offset % 8 != 0 || blob.size > size || blob.offset > size - blob.size || total > size) {
       return corrupt(error, format::kBytecode, "a blob lies outside the section").found("blob %u", k);
     }
     char reason[256] = "";
@@ -190,7 +192,7 @@ Status operators(Program* program, Error* error) {
   const auto* head = cursor.array<uint32_t>(2, 2);
   if (head == nullptr) return *error;
   program->n_operators = head[0];
-  program->operators = cursor.array<format::Operator>(head[0], 65536);
+  program->operators = cursor.array<format::Operator>(head[0], format::kMaxOperators);
   if (program->operators == nullptr || cursor.finish()) return *error;
   for (uint32_t k = 0; k < program->n_operators; ++k) {
     const format::Operator& op = program->operators[k];

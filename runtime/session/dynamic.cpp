@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "session/planner.h"
 #include "session/plugin.h"
 
 namespace opforge::session {
@@ -59,6 +60,7 @@ Status DynamicRun::graph(uint32_t g) {
 
 Status DynamicRun::node(uint32_t n) {
   const NodeInfo& info = model_.node(n);
+  if (info.control == Control::kLeftOut) return OPFORGE_STATUS_OK;
   for (uint32_t k = 0; k < info.record->inputs; ++k) {
     const int32_t id = info.inputs[k];
     if (id >= 0 && program_.is_constant(static_cast<uint32_t>(id)) &&
@@ -115,8 +117,14 @@ Status DynamicRun::kernel_node(uint32_t n) {
   bool views = true;
   for (size_t k = 0; k < outputs.size(); ++k) {
     const int32_t from = k < 4 ? inferred.context.alias_input[k] : -1;
-    if (info.outputs[k] >= 0)
-      views = views && from >= 0 && from < inferred.context.n_inputs && info.inputs[from] >= 0;
+    if (info.outputs[k] < 0) continue;
+    if (from < 0 || from >= inferred.context.n_inputs || info.inputs[from] < 0) {
+      views = false;
+      continue;
+    }
+    const Tensor& source = inputs[static_cast<size_t>(from)];
+    views =
+        views && same_layout(source.layout, outputs[k].layout) && bytes_of(source) == bytes_of(outputs[k]);
   }
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (info.outputs[k] < 0) continue;

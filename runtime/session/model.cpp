@@ -115,6 +115,8 @@ Status Model::find_kernels(Error* error) {
   nodes_.resize(program_.counts.nodes);
   plugins_ = std::make_unique<Plugins>(program_, options_);
   std::vector<std::string> missing;
+  std::vector<bool> read;
+  constexpr size_t kMostMissing = 100;  // names in the message
   for (uint32_t k = 0; k < program_.counts.nodes; ++k) {
     NodeInfo& info = nodes_[k];
     info.record = program_.nodes + k;
@@ -137,6 +139,18 @@ Status Model::find_kernels(Error* error) {
       needs_dynamic_ = needs_dynamic_ || plugin_decides_shapes(*info.plugin);
       continue;
     }
+    if ((info.record->flags & format::kNodeOptional) != 0) {
+      if (read.empty()) read = values_read();
+      bool needed = false;
+      for (uint32_t o = 0; o < info.record->outputs; ++o) {
+        needed = needed || (info.outputs[o] >= 0 && read[static_cast<size_t>(info.outputs[o])]);
+      }
+      if (!needed) {
+        info.control = Control::kLeftOut;
+        continue;
+      }
+    }
+    if (missing.size() == kMostMissing) continue;
     std::string name =
         text(info.record->domain) + "::" + text(info.record->op) + ":" + std::to_string(version);
     if (knows_operator(domain, op)) name += " (another version is known)";
@@ -176,6 +190,25 @@ Status Model::check_constant(uint32_t value, Error* error) const {
   const format::Value& v = program_.values[value];
   if (weights_.check(v.offset, v.size, error) == OPFORGE_STATUS_OK) return OPFORGE_STATUS_OK;
   return *error;
+}
+
+// Which values are read by anybody; made when the first optional node is unknown.
+std::vector<bool> Model::values_read() const {
+  std::vector<bool> read(program_.n_values, false);
+  auto mark = [&](uint32_t first, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      const int32_t id = program_.ids[first + i];
+      if (id >= 0) read[static_cast<size_t>(id)] = true;
+    }
+  };
+  for (uint32_t n = 0; n < program_.counts.nodes; ++n)
+    mark(program_.nodes[n].first_input, program_.nodes[n].inputs);
+  for (uint32_t g = 0; g < program_.counts.graphs; ++g) {
+    const format::Graph& graph = program_.graphs[g];
+    mark(graph.first_output, graph.outputs);
+    mark(graph.first_capture, graph.captures);
+  }
+  return read;
 }
 
 // Kernels rely on their required inputs and on an output to write.

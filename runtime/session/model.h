@@ -25,8 +25,8 @@ struct Options {
   bool reuse = true;                         // false (OPFORGE_NO_REUSE=1): no two buffers share memory
 };
 
-// What a node that needs graphs is to the executor.
-enum class Control : uint8_t { kNone, kIf, kLoop };
+// What a node without kernel is to the executor: it needs graphs, or it is optional and unknown here.
+enum class Control : uint8_t { kNone, kIf, kLoop, kLeftOut };
 
 struct NodeInfo {
   const format::Node* record = nullptr;
@@ -60,6 +60,9 @@ class Model {
   }
   Tensor constant(uint32_t value) const;
   Status check_constant(uint32_t value, Error* error) const;
+  // All weights at once, on all threads: what the first plan of most models touches anyhow.
+  Status check_constants(Error* error) const { return weights_.check_all(threads_, error); }
+  uint64_t weights_size() const { return program_.file.sections[format::kWeights].size; }
   // "node 12 MatMul (output 'x')"
   void describe(uint32_t node, char* text, size_t size) const;
   std::string text(uint32_t id) const;
@@ -68,6 +71,7 @@ class Model {
  private:
   Status load(Error* error);
   Status find_kernels(Error* error);
+  std::vector<bool> values_read() const;
   Status check_arity(uint32_t k, Error* error) const;
   Status load_node(uint32_t k, Error* error);
   Status check_target(Error* error);

@@ -48,6 +48,7 @@ int32_t Planner::new_group(int32_t value, Place place) {
 
 Status Planner::infer(uint32_t n, bool* dynamic) {
   const NodeInfo& info = model_.node(n);
+  if (info.control == Control::kLeftOut) return OPFORGE_STATUS_OK;
   Pending step;
   step.node = n;
   bool known = true, plain = true;
@@ -134,22 +135,21 @@ bool Planner::view(const NodeInfo& info, Pending* step, const InferContext& cont
 }
 
 Status Planner::check_weights() {
+  std::vector<uint32_t> constants;
+  uint64_t bytes = 0;
+  auto touch = [&](int32_t id) {
+    if (id < 0 || !program_.is_constant(static_cast<uint32_t>(id))) return;
+    constants.push_back(static_cast<uint32_t>(id));
+    bytes += program_.values[id].size;
+  };
   for (const Pending& step : pending_) {
     const NodeInfo& info = model_.node(step.node);
-    for (uint32_t k = 0; k < info.record->inputs; ++k) {
-      const int32_t id = info.inputs[k];
-      if (id >= 0 && program_.is_constant(static_cast<uint32_t>(id)) &&
-          model_.check_constant(static_cast<uint32_t>(id), error_)) {
-        return *error_;
-      }
-    }
+    for (uint32_t k = 0; k < info.record->inputs; ++k) touch(info.inputs[k]);
   }
-  for (const auto& [id, output] : copied_) {
-    static_cast<void>(output);
-    if (program_.is_constant(static_cast<uint32_t>(id)) &&
-        model_.check_constant(static_cast<uint32_t>(id), error_)) {
-      return *error_;
-    }
+  for (const auto& copy : copied_) touch(copy.first);
+  if (bytes > model_.weights_size() / 2) return model_.check_constants(error_);
+  for (uint32_t id : constants) {
+    if (model_.check_constant(id, error_)) return *error_;
   }
   return OPFORGE_STATUS_OK;
 }

@@ -82,6 +82,50 @@ Status PluginKernel::read_attributes(const Program& program, const NodeInfo& nod
   return OPFORGE_STATUS_OK;
 }
 
+int32_t PluginKernel::bound_output(const detail::Binding<int64_t>& binding, uint32_t output) const {
+  int32_t flat = 0;
+  for (size_t p = 0; p < signature.outputs.size(); ++p) {
+    const int32_t count = binding.output_counts[p];
+    const bool last = signature.outputs[p].variadic;
+    if (output == p || last) {
+      const auto number = static_cast<int32_t>(output) - static_cast<int32_t>(p);
+      return number < count ? flat + number : -1;
+    }
+    flat += count;
+  }
+  return -1;
+}
+
+Status PluginKernel::check_tensors(const Program& program, const NodeInfo& node,
+                                   const detail::Binding<int64_t>& binding, Error* error) const {
+  auto plain = [&](int32_t id) {
+    const format::Value& value = program.values[id];
+    return value.layout == 0 && program.text(value.packing).size == 0;
+  };
+  for (uint32_t k = 0; k < node.record->inputs; ++k) {
+    if (node.inputs[k] >= 0 && !plain(node.inputs[k])) {
+      return error->fail(OPFORGE_STATUS_CORRUPT, "input %u of a kernel operator is not a plain tensor", k)
+          .at("%s", name.c_str());
+    }
+  }
+  for (uint32_t k = 0; k < node.record->outputs; ++k) {
+    if (node.outputs[k] < 0) continue;
+    const int32_t flat = bound_output(binding, k);
+    if (flat < 0 || !plain(node.outputs[k])) {
+      return error->fail(OPFORGE_STATUS_CORRUPT, "output %u of a kernel operator is none that it has", k)
+          .at("%s", name.c_str());
+    }
+    const auto stored = static_cast<DType>(program.values[node.outputs[k]].dtype);
+    const opforge_dtype& made = binding.dtypes[static_cast<size_t>(flat)];
+    if (detail::same(to_dlpack(stored), made)) continue;
+    return error->fail(OPFORGE_STATUS_CORRUPT, "output %u of a kernel operator has another dtype", k)
+        .at("%s", name.c_str())
+        .wanted("%s", detail::dtype_name(made).c_str())
+        .found("%s", dtype_name(stored));
+  }
+  return OPFORGE_STATUS_OK;
+}
+
 // Picks the CPU instance whose dtypes are those of the node.
 Status PluginKernel::choose(const Program& program, const NodeInfo& node, Error* error) {
   std::vector<detail::ShapeView<int64_t>> shapes(node.record->inputs);
@@ -95,6 +139,7 @@ Status PluginKernel::choose(const Program& program, const NodeInfo& node, Error*
   detail::Binding<int64_t> binding;
   if (!detail::bind<int64_t>(signature, name, shapes, dtypes, integers.data(), &binding, &problem))
     return put(problem, error);
+  if (check_tensors(program, node, binding, error)) return *error;
   std::string offered;
   for (int32_t k = 0; k < row->n_kernels; ++k) {
     const opforge_kernel* candidate = row->kernels[k];

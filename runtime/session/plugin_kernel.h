@@ -22,10 +22,16 @@ struct PluginKernel {
   bool decides_shapes = false;
 
   Status prepare(const Program& program, const opforge_operator& op, const NodeInfo& node, Error* error);
+  // The tensor of the binding that output `output` of the node is, or -1: outputs of absent optional inputs
+  // have none.
+  int32_t bound_output(const detail::Binding<int64_t>& binding, uint32_t output) const;
 
  private:
   Status read_attributes(const Program& program, const NodeInfo& node, Error* error);
   Status choose(const Program& program, const NodeInfo& node, Error* error);
+  // Kernels get plain tensors, and write what their signature says: the file must not say otherwise.
+  Status check_tensors(const Program& program, const NodeInfo& node, const detail::Binding<int64_t>& binding,
+                       Error* error) const;
 };
 
 }  // namespace opforge::session

@@ -188,9 +188,10 @@ Status plugin_infer(const PluginKernel& kernel, const Attributes&, InferContext*
   for (int32_t k = 0; k < context->n_outputs; ++k) {
     Tensor& output = context->outputs[k];
     if (!output.present()) continue;
-    if (static_cast<size_t>(k) >= binding.shapes.size())
-      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "too many outputs");
-    const detail::OutputShape<int64_t>& shape = binding.shapes[static_cast<size_t>(k)];
+    const int32_t flat = kernel.bound_output(binding, static_cast<uint32_t>(k));
+    if (flat < 0)
+      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "output %d has no input that gives it", k);
+    const detail::OutputShape<int64_t>& shape = binding.shapes[static_cast<size_t>(flat)];
     if (!shape.ranked || shape.dims.size() > static_cast<size_t>(kMaxRank)) {
       return error->fail(OPFORGE_STATUS_UNSUPPORTED, "output %d has more than %d dimensions", k, kMaxRank);
     }
@@ -222,9 +223,11 @@ Status plugin_run_dynamic(const PluginKernel& kernel, const Model& model, uint32
   call.n_outputs = n_outputs;
   for (int32_t k = 0; status == OPFORGE_STATUS_OK && k < n_outputs; ++k) {
     Tensor& output = outputs[k];
-    const detail::OutputShape<int64_t>& shape = binding.shapes[static_cast<size_t>(k)];
+    const int32_t flat = kernel.bound_output(binding, static_cast<uint32_t>(k));
     output.shape.rank = 0;
-    bool known = output.present() && shape.ranked;
+    if (!output.present() || flat < 0) continue;
+    const detail::OutputShape<int64_t>& shape = binding.shapes[static_cast<size_t>(flat)];
+    bool known = shape.ranked && shape.dims.size() <= static_cast<size_t>(kMaxRank);
     for (int64_t dim : shape.dims) known = known && dim >= 0;
     if (!known) continue;  // the kernel calls allocate_output
     status = allocate_result(&call, k, shape.dims.data(), static_cast<int32_t>(shape.dims.size()));

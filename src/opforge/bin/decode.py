@@ -186,6 +186,7 @@ class _Decoder:
                 ids_of(row, "output"),
                 {self.strings[a["name"]]: attribute(a) for a in own},
                 origins[k],
+                bool(int(row["flags"]) & 1),
             )
 
         return [

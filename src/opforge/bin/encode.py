@@ -176,7 +176,7 @@ class _Encoder:
         inputs, outputs = self._id_list(node.inputs, node), self._id_list(node.outputs, node)
         first = len(self.attributes)
         self.attributes += [self._attribute(node, name, value) for name, value in node.attributes.items()]
-        names = (self.text(node.domain), self.text(node.op), node.since_version, 0)
+        names = (self.text(node.domain), self.text(node.op), node.since_version, int(node.optional))
         return (*names, *inputs, *outputs, first, len(node.attributes))
 
     def _attribute(self, node: Node, name: str, value: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any attribute

@@ -61,6 +61,7 @@ class Node:
         outputs: value indices, -1 for an output that nobody reads.
         attributes: int, float, str, bytes (formula bytecode), list of int, float, str, or GraphRef.
         origin: names of the original nodes, for the debug section.
+        optional: a reader that does not know the operator may leave the node out when nobody reads its outputs.
     """
 
     domain: str
@@ -70,6 +71,7 @@ class Node:
     outputs: list[int]
     attributes: dict[str, Any] = field(default_factory=dict)
     origin: list[str] = field(default_factory=list)
+    optional: bool = False
 
 
 @dataclass

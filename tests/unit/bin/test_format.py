@@ -40,7 +40,10 @@ def everything() -> Program:
         "body": GraphRef(1),
         "empty": [],
     }
-    nodes = [Node("", "If", 19, [0, -1, 1], [5, -1], attributes, ["if_node", "other"]), Node("d", "Op", 3, [2], [7])]
+    nodes = [
+        Node("", "If", 19, [0, -1, 1], [5, -1], attributes, ["if_node", "other"]),
+        Node("d", "Op", 3, [2], [7], optional=True),
+    ]
     inner = Graph("inner", [], [6], [0, 1], [Node("", "Add", 14, [0, 1], [6])])
     required = [RequiredOperator("d", "Op", 3, "d_lib", "hash", "content", "(x: T[n]) -> (y: T[n])", "T: f32")]
     return Program(values, [Graph("main", [0], [7], [], nodes), inner], required, {"key": "värde"}, "cpu", ["avx2"])

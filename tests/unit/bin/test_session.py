@@ -284,6 +284,18 @@ def test_unknown_operators_are_all_named(tmp_path: Path) -> None:
     assert "d::com.Unknown:25, ::Nonsense:1" in str(caught.value)
 
 
+def test_an_unknown_optional_node_is_left_out(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", F32, [2])
+    probe = b.node("Probe", [x], F32, [2], domain="com.example", since=1)
+    b.graph.nodes[0].optional = True
+    b.output(b.node("Identity", [x], F32, [2], name="y"))
+    assert b.session(tmp_path).run({"x": np.ones(2, F32)})["y"].tolist() == [1, 1]
+    b.output(probe)
+    with pytest.raises(UnsupportedError, match=r"com\.example::Probe:1"):
+        b.session(tmp_path)
+
+
 def test_a_kernel_error_names_the_node(tmp_path: Path) -> None:
     b = Builder()
     x = b.input("x", F32, ["N"])
