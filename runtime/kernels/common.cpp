@@ -26,6 +26,16 @@ Image image_of(const Tensor& t) {
   return x;
 }
 
+Status check_outputs(InferContext& context, DType first, DType others) {
+  for (int32_t k = 0; k < context.n_outputs; ++k) {
+    const DType wanted = k == 0 || others == DType::kUndefined ? first : others;
+    if (!context.outputs[k].present() || context.outputs[k].dtype == wanted) continue;
+    return context.fail(&context, OPFORGE_STATUS_INVALID_ARGUMENT,
+                        "output %d does not have the dtype that the kernel gives", k);
+  }
+  return OPFORGE_STATUS_OK;
+}
+
 void clear_halo(const Tensor& t) {
   const Image x = image_of(t);
   if (x.top + x.left + x.bottom + x.right == 0) return;

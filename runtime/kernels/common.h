@@ -39,6 +39,10 @@ Image image_of(const Tensor& t);
 // Zeros in the frame around the image of a c16 tensor.
 void clear_halo(const Tensor& t);
 
+// Refuses outputs of another dtype than the kernel writes: files of strangers may say anything. `others` is
+// that of the outputs after the first, where it differs.
+Status check_outputs(InferContext& context, DType first, DType others = DType::kUndefined);
+
 // `axis` counted from the front, or -1 when it is out of range.
 inline int axis_of(int64_t axis, int rank) {
   const int64_t a = axis < 0 ? axis + rank : axis;

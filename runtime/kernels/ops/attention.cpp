@@ -159,6 +159,7 @@ bool has_mask(int32_t n, const Tensor* in) { return n > 3 && in[3].present(); }
 bool bool_mask(int32_t n, const Tensor* in) { return has_mask(n, in) && in[3].dtype == DType::kBool; }
 
 Status attention_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   AttentionState s;
   Sizes z;
   if (c.n_inputs < 3 || !resolve(*static_cast<AttentionState*>(c.state), c.inputs, &s) ||

@@ -45,6 +45,7 @@ int64_t weights_floats(const Plan& p) {
 }
 
 Status conv_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   Plan p;
   if (!conv_plan(*c.attributes, c.inputs, c.n_inputs, &p))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
@@ -166,6 +167,7 @@ bool transpose_plan(const Attributes& attributes, const Tensor* in, int32_t n, P
 }
 
 Status transpose_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   Plan p;
   if (!transpose_plan(*c.attributes, c.inputs, c.n_inputs, &p))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,

@@ -129,6 +129,7 @@ bool halo_reaches(const ConvState& s, const ConvArgs& a) {
 }
 
 Status conv_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const ConvState& s = *static_cast<ConvState*>(c.state);
   const Tensor& x = c.inputs[0];
   Tensor& y = c.outputs[0];
@@ -263,6 +264,7 @@ Status deconv_load(LoadContext& c) {
 }
 
 Status deconv_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const ConvState& s = *static_cast<ConvState*>(c.state);
   const Tensor& x = c.inputs[0];
   Tensor& y = c.outputs[0];

@@ -69,6 +69,8 @@ opforge_tensor dlpack_of(const Tensor& t) {
   r.shape = const_cast<int64_t*>(t.shape.dims);
   uint8_t code = OPFORGE_CODE_FLOAT, bits = 32;
   switch (t.dtype) {
+    case DType::kF32:
+      break;
     case DType::kF16:
       bits = 16;
       break;
@@ -94,6 +96,7 @@ opforge_tensor dlpack_of(const Tensor& t) {
       code = OPFORGE_CODE_UINT, bits = 8;
       break;
     default:
+      bits = 0;  // no dtype of formulas
       break;
   }
   r.dtype = {code, bits, 1};
@@ -146,6 +149,7 @@ Status formula_infer(InferContext& c) {
   if (c16) {
     if (!s.rows || c.n_inputs > kMaxOperands || s.summed)
       return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "a formula on c16 values is f32 and sums nothing");
+    if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
     for (int i = 0; i < c.n_outputs; ++i)
       if (!c.outputs[i].present() || !same_layout(c.outputs[i].layout, c.outputs[0].layout))
         return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED,

@@ -42,6 +42,7 @@ Status pool_load(LoadContext& c) {
 }
 
 Status pool_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const PoolState& s = *static_cast<PoolState*>(c.state);
   if (!good_image(c.inputs[0]) || !is_c16(c.outputs[0])) return not_c16(c);
   const Shape& x = c.inputs[0].shape;
@@ -82,6 +83,7 @@ Status pool_run(RunContext& c) {
 // ---- GlobalAveragePool
 // --------------------------------------------------------------------------------------
 Status global_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   if (!good_image(c.inputs[0]) || !is_c16(c.outputs[0])) return not_c16(c);
   c.outputs[0].shape = c.inputs[0].shape;
   c.outputs[0].shape.dims[2] = c.outputs[0].shape.dims[3] = 1;
@@ -117,6 +119,7 @@ Status resize_load(LoadContext& c) {
 }
 
 Status resize_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const ResizeState& s = *static_cast<ResizeState*>(c.state);
   if (!good_image(c.inputs[0]) || !is_c16(c.outputs[0])) return not_c16(c);
   c.outputs[0].shape = c.inputs[0].shape;
@@ -143,6 +146,7 @@ Status resize_run(RunContext& c) {
 // ---- ConcatChannels
 // -----------------------------------------------------------------------------------------
 Status concat_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   if (c.n_inputs < 1 || !is_c16(c.outputs[0])) return not_c16(c);
   Shape& y = c.outputs[0].shape;
   int64_t channels = 0;
@@ -182,6 +186,7 @@ Status concat_run(RunContext& c) {
 // ---- Reorder
 // ------------------------------------------------------------------------------------------------
 Status reorder_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const Tensor& x = c.inputs[0];
   Tensor& y = c.outputs[0];
   const bool known = (is_plain(x) || is_c16(x)) && (is_plain(y) || is_c16(y));

@@ -42,6 +42,7 @@ Status matmul_load(LoadContext& c) {
 }
 
 Status matmul_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const MatMulState& s = *static_cast<MatMulState*>(c.state);
   const Tensor& a = c.inputs[0];
   if (!is_f32(a) || !is_plain(a) || a.shape.rank < 1 || a.shape[-1] != s.k)
@@ -141,6 +142,7 @@ int64_t batch_rows(const BatchShape& s) {
 }
 
 Status batch_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   const BatchState& s = *static_cast<BatchState*>(c.state);
   const Tensor &a = c.inputs[0], &b = c.inputs[1];
   BatchShape shape;
@@ -260,7 +262,7 @@ Status gemm_load(LoadContext& c) {
 
 bool gemm_shape(const GemmState& s, const Tensor* inputs, int64_t* m, int64_t* n, int64_t* k) {
   const Shape &a = inputs[0].shape, &b = inputs[1].shape;
-  if (a.rank != 2 || b.rank != 2) return false;
+  if (a.rank != 2 || b.rank != 2 || inputs[0].dtype != inputs[1].dtype) return false;
   *m = a[s.transpose_a ? 1 : 0], *k = a[s.transpose_a ? 0 : 1];
   *n = b[s.transpose_b ? 0 : 1];
   return b[s.transpose_b ? 1 : 0] == *k;
@@ -276,11 +278,13 @@ bool gemm_c(const Shape& c, int64_t m, int64_t n, int64_t* row, int64_t* column)
 }
 
 Status gemm_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   const GemmState& s = *static_cast<GemmState*>(c.state);
   int64_t m, n, k, row, column;
   const bool has_c = c.n_inputs > 2 && c.inputs[2].present();
-  if (!gemm_shape(s, c.inputs, &m, &n, &k) || (has_c && !gemm_c(c.inputs[2].shape, m, n, &row, &column)))
-    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the shapes of Gemm's operands do not fit");
+  if (!gemm_shape(s, c.inputs, &m, &n, &k) || (has_c && !gemm_c(c.inputs[2].shape, m, n, &row, &column)) ||
+      (has_c && c.inputs[2].dtype != c.inputs[0].dtype))
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the shapes or dtypes of Gemm's operands do not fit");
   c.outputs[0].shape.rank = 2;
   c.outputs[0].shape.dims[0] = m;
   c.outputs[0].shape.dims[1] = n;

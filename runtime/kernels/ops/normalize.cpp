@@ -41,6 +41,7 @@ Status softmax_load(LoadContext& c) {
 }
 
 Status softmax_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const SoftmaxState& s = *static_cast<SoftmaxState*>(c.state);
   const Status status = need_f32(c);
   if (status != OPFORGE_STATUS_OK) return status;
@@ -100,6 +101,7 @@ Status norm_load(LoadContext& c) {
 }
 
 Status layer_norm_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const NormState& s = *static_cast<NormState*>(c.state);
   const Status status = need_f32(c);
   if (status != OPFORGE_STATUS_OK) return status;
@@ -149,6 +151,7 @@ Status layer_norm_run(RunContext& c) {
 // ---- normalisations over channels: [N, C, ...]
 // ---------------------------------------------------------------
 Status channel_norm_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const Status status = need_f32(c);
   if (status != OPFORGE_STATUS_OK) return status;
   const Shape& x = c.inputs[0].shape;

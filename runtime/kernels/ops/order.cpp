@@ -60,6 +60,7 @@ Status bad_axis(InferContext& c, int64_t axis, int rank) {
 // ---- ArgMax, ArgMin
 // -----------------------------------------------------------------------------------------
 Status arg_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kI64)) return wrong;
   const Shape& x = c.inputs[0].shape;
   const int64_t given = c.attributes->get_int("axis", 0);
   const int axis = axis_of(given, x.rank);
@@ -109,6 +110,7 @@ Status arg_run(RunContext& c) {
 // ---- TopK
 // ---------------------------------------------------------------------------------------------------
 Status topk_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype, DType::kI64)) return wrong;
   const Shape& x = c.inputs[0].shape;
   const int64_t given = c.attributes->get_int("axis", -1);
   const int axis = axis_of(given, x.rank);
@@ -166,6 +168,7 @@ Status topk_run(RunContext& c) {
 // ---- CumSum
 // -------------------------------------------------------------------------------------------------
 Status cumsum_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   const Shape& x = c.inputs[0].shape;
   if (!has_type(c.inputs[0].dtype) || !is_plain(c.inputs[0])) return no_type(c);
   if (c.inputs[1].data == nullptr) return c.need_data(1);

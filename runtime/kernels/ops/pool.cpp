@@ -18,6 +18,7 @@ Status bad_pool(InferContext& c) {
 }
 
 Status pool_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32, DType::kI64)) return wrong;
   Window w;
   const Tensor& x = c.inputs[0];
   if (!is_f32(x) || !is_plain(x) || x.shape.rank < 3 || !read_window(*c.attributes, x.shape, nullptr, &w))
@@ -100,6 +101,7 @@ Status pool_run(RunContext& c) {
 }
 
 Status global_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const Tensor& x = c.inputs[0];
   if (!is_f32(x) || !is_plain(x) || x.shape.rank < 2) return bad_pool(c);
   c.outputs[0].shape = x.shape;

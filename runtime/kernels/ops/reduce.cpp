@@ -41,6 +41,7 @@ Found find_axes(const Attributes& attributes, const ReduceState& s, const Tensor
   const int64_t* axes = nullptr;
   int64_t count = 0;
   if (n_inputs > 1 && inputs[1].present()) {
+    if (inputs[1].dtype != DType::kI64) return Found::kBad;
     count = inputs[1].shape.elements();
     axes = inputs[1].as<int64_t>();
     if (count > 0 && axes == nullptr) return Found::kUnknown;
@@ -70,6 +71,7 @@ bool is_rows(const Axes& a) { return a.rank == 0 || (a.rank == 1) || (a.rank == 
 bool is_middle(const Axes& a) { return (a.rank == 2 && a.is_reduced[0]) || (a.rank == 3 && a.is_reduced[1]); }
 
 Status reduce_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   const ReduceState& s = *static_cast<ReduceState*>(c.state);
   const Shape& x = c.inputs[0].shape;
   Axes a;

@@ -96,6 +96,7 @@ int64_t table_floats(const ResizeRule& rule, const AxisScale& a) {
 }
 
 Status resize_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   const ResizeState& s = *static_cast<ResizeState*>(c.state);
   Sizes z;
   const Tensor& x = c.inputs[0];

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
+from opforge.bin import format as bin_format
+from opforge.bin.session import Session
 from opforge.errors import OpforgeError
-from tests.unit.kernels.graphs import Net, c16, formula
+from tests.unit.kernels.graphs import DTYPES, Net, c16, formula
+from tests.unit.kernels.report import FAMILIES
 
 
 def image(*shape: int) -> np.ndarray:
@@ -102,3 +107,38 @@ def test_more_than_there_is():
     inputs = [net.feed(image(2, 3)), net.constant(np.array([4], np.int64))]
     with pytest.raises(OpforgeError, match="K is 4, expected 0 to 3"):
         net.run(net.onnx("TopK", 11, inputs, dtypes=[1, 7])[0])
+
+
+def test_outputs_of_another_dtype_are_refused(tmp_path):
+    """What a file says about an output decides about its memory, so it must be what the kernel writes."""
+    accepted, seen = [], set()
+    for name, net, out, _, _ in (case for family in FAMILIES for case in family(np.random.default_rng(7))):
+        program = net.program
+        program.graphs[0].outputs = [out]
+        shapes = {key: list(value.shape) for key, value in net.feeds.items()}
+        for node in program.graphs[0].nodes:
+            for slot, index in enumerate(node.outputs):
+                value = program.values[index]
+                key = (node.domain, node.op, slot, value.dtype, value.layout.kind)
+                if key in seen or node.op == "Cast":
+                    continue
+                seen.add(key)
+                right, value.dtype = value.dtype, DTYPES[np.dtype(np.uint8)]
+                bin_format.write(program, tmp_path / "wrong.bin")
+                value.dtype = right
+                with contextlib.suppress(OpforgeError):
+                    Session(tmp_path / "wrong.bin").prepare(shapes)  # plans, runs nothing
+                    accepted.append((*key, name))
+    assert len(seen) > 50
+    assert not accepted
+
+
+def test_operands_of_another_dtype_are_refused():
+    net = Net()
+    a, b = net.feed(image(2, 3)), net.feed(np.ones((3, 2), np.uint8))
+    with pytest.raises(OpforgeError, match="dtypes of Gemm's operands do not fit"):
+        net.run(net.onnx("Gemm", 13, [a, b]))
+    net = Net()
+    out = net.onnx("ReduceSum", 13, [net.feed(image(2, 3)), net.constant(np.array([0], np.uint8))])
+    with pytest.raises(OpforgeError, match="axes"):
+        net.run(out)
