@@ -148,6 +148,29 @@ bool PySession::fill(PyObject* object, const Port& port, opforge_tensor* tensor)
   return true;
 }
 
+// Keeps the inputs alive while the interpreter lock is released: another thread may change the dictionary.
+class PySession::Held {
+ public:
+  explicit Held(size_t count) {
+    if (count > kFew) many_.resize(count);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    for (size_t k = 0; k < used_; ++k) Py_DECREF(slots()[k]);
+  }
+  void add(PyObject* object) {
+    Py_INCREF(object);
+    slots()[used_++] = object;
+  }
+
+ private:
+  PyObject** slots() { return many_.empty() ? few_ : many_.data(); }
+  PyObject* few_[kFew];
+  std::vector<PyObject*> many_;
+  size_t used_ = 0;
+};
+
 nb::object PySession::run(nb::handle inputs) {
   if (!PyDict_Check(inputs.ptr())) throw nb::type_error("run() takes a dictionary of arrays by input name");
   opforge_tensor few[kFew];
@@ -157,6 +180,7 @@ nb::object PySession::run(nb::handle inputs) {
     many.resize(inputs_.size() + outputs_.size());
     tensors = many.data();
   }
+  Held held(inputs_.size());
   // The quick way: every input is there, and fits as it lies. Otherwise Python code looks closer.
   if (PyDict_Size(inputs.ptr()) != static_cast<Py_ssize_t>(inputs_.size())) return nb::none();
   for (size_t k = 0; k < inputs_.size(); ++k) {
@@ -165,6 +189,7 @@ nb::object PySession::run(nb::handle inputs) {
       if (PyErr_Occurred() != nullptr) throw nb::python_error();
       return nb::none();
     }
+    held.add(array);
   }
   opforge_tensor* results = tensors + inputs_.size();
   for (size_t k = 0; k < outputs_.size(); ++k) results[k] = {};
