@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
+#include <exception>
 #include <map>
+#include <new>
 
 #include "cli/npy.h"
 #include "opforge/runtime.h"
@@ -243,10 +245,7 @@ std::string file_name(const std::string& name) {
   return result;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const Arguments arguments = parse(argc, argv);
+int run_model(const Arguments& arguments) {
   opforge_session_options options = {};
   options.size = sizeof options;
   options.threads = static_cast<int32_t>(std::min<int64_t>(arguments.threads, 1024));
@@ -332,4 +331,16 @@ int main(int argc, char** argv) {
   for (opforge_tensor& output : outputs) opforge_free(output.data);
   opforge_session_close(session);
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_model(parse(argc, argv));
+  } catch (const std::bad_alloc&) {
+    leave(1, "out of memory");
+  } catch (const std::exception& error) {
+    leave(1, error.what());
+  }
 }
