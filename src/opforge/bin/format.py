@@ -7,7 +7,6 @@ that nobody ever sees half a file.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from opforge._files import whole_file
 from opforge.bin.decode import decode
 from opforge.bin.encode import Encoded, PlanEntry, encode
 from opforge.bin.layout import ALIGNMENT, BLOCK, HEADER, MAGIC, MIN_READER, SECTION, VERSION, Kind
@@ -61,17 +61,8 @@ def write(program: Program, path: str | os.PathLike[str], *, plan: tuple[int, li
     if not program.graphs:
         raise ArgumentError("a program needs at least one graph", where=str(target))
     encoded = encode(program, plan)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            size = _write(stream, encoded, program)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(target) as temporary, temporary.open("wb") as stream:
+        size = _write(stream, encoded, program)
     return size
 
 

@@ -94,6 +94,9 @@ def call(model: ir.Model) -> int:
             continue
         x, y = node.inputs[0], node.outputs[0]
         if y.is_graph_output() and (x.producer() is None or x.is_graph_output() or x.graph is not node.graph):
+            if node.op_type != "Identity":
+                _edit.replace_node(node, "Identity", [x])  # it has to stay, in the plainest form
+                count += 1
             continue
         _edit.replace_value(y, x)
         _edit.drop_if_unused(node)

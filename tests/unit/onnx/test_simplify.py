@@ -124,3 +124,8 @@ def test_a_strange_custom_node_is_left_alone():
     assert (strange.domain, list(strange.input)[1:]) == ("who.knows", ["", "x"])
     assert [onnx.helper.get_attribute_value(a) for a in strange.attribute] == [b"12345"]
     assert {i.domain: i.version for i in after.opset_import} == {"": 21, "who.knows": 7}
+
+
+def test_a_node_that_does_nothing_between_input_and_output_stays_as_identity():
+    m = G.model([G.node("Dropout", ["x"], "y")], G.X, G.Y)
+    assert kinds(of.onnx.simplify(m)) == {"Identity": 1}

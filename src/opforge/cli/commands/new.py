@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import click
 
 import opforge
+from opforge._files import permissions
 from opforge.cli._output import emit, json_option
 from opforge.cli._templates import FORMULA, KERNEL, PACKAGE, render
 from opforge.errors import ArgumentError
@@ -67,9 +69,9 @@ def command(name: str, domain: str, kernel: bool, package: bool, path: Path | No
         for item in made:
             click.echo(f"made {item}")
         source = next(item for item in made if item.endswith("op.py"))
-        click.echo(f"next: edit {source}, then opforge check {folder}")
+        click.echo(f"next: edit {source}, then opforge check {shlex.quote(str(folder))}")
         if package:
-            click.echo(f"      opforge build {folder} --wheel makes a wheel of it")
+            click.echo(f"      opforge build {shlex.quote(str(folder))} --wheel makes a wheel of it")
 
     emit({"operator": f"{domain}::{name}", "folder": str(folder), "files": made}, as_json, text)
 
@@ -111,7 +113,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             target = aside / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
-        aside.chmod(0o755)
+        aside.chmod(permissions(0o777))  # mkdtemp made it for its owner alone
         if folder.exists():
             folder.rmdir()
         aside.rename(folder)

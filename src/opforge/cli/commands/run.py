@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
+from opforge._files import whole_file
 from opforge.cli._output import emit, json_option, progress, shape_text, table
 from opforge.cli._targets import load_packages, parse_inputs, parse_sizes
 from opforge.errors import ArgumentError
@@ -119,17 +118,8 @@ def command(
 def _write(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write an .npz, all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def _short(value: float | None) -> str:
