@@ -8,22 +8,6 @@
 #include "threads/pool.h"
 
 namespace opforge::session {
-namespace {
-
-Status run_fail(RunContext* context, Status code, const char* format, ...) {
-  va_list list;
-  va_start(list, format);
-  char text[Error::kText];
-  std::vsnprintf(text, sizeof text, format, list);
-  va_end(list);
-  return static_cast<Error*>(context->host)->fail(code, "%s", text);
-}
-
-void run_parallel(RunContext* context, int64_t n, int64_t grain, RangeBody body, void* user) {
-  parallel_for(n, grain, body, user, context->threads);
-}
-
-}  // namespace
 
 Context::Context(const Model& model, std::shared_ptr<const Plan> plan)
     : model_(model), plan_(std::move(plan)), tensors_(plan_->tensors), runs_(plan_->steps.size()) {
@@ -43,8 +27,7 @@ Context::Context(const Model& model, std::shared_ptr<const Plan> plan)
     run.n_inputs = step.n_inputs;
     run.n_outputs = step.n_outputs;
     run.threads = model_.threads();
-    run.parallel_for = run_parallel;
-    run.fail = run_fail;
+    serve(&run);
   }
 }
 
@@ -74,6 +57,7 @@ Status Context::bind(Arena* arena, Error* error) {
 Status Context::run(void* const* inputs, void* const* outputs, Profile* profile, Error* error) {
   for (const Patch& patch : input_patches_) tensors_[patch.tensor].data = inputs[patch.index];
   for (const Patch& patch : output_patches_) tensors_[patch.tensor].data = outputs[patch.index];
+  const PoolRun together(runs_.size() > 1 ? model_.threads() : 1, plan_.get());
   const bool timed = profile->on.load(std::memory_order_relaxed);
   for (size_t k = 0; k < runs_.size(); ++k) {
     if (Status status = step(k, timed ? profile : nullptr, error)) return status;

@@ -7,6 +7,7 @@
 
 #include "session/planner.h"
 #include "session/plugin.h"
+#include "threads/pool.h"
 
 namespace opforge::session {
 namespace {
@@ -27,6 +28,7 @@ DynamicRun::DynamicRun(const Model& model, Profile* profile, Error* error)
 }
 
 Status DynamicRun::run(const Tensor* inputs) {
+  const PoolRun together(model_.threads(), &model_);
   const format::Graph& main = program_.graphs[0];
   for (uint32_t k = 0; k < main.inputs; ++k) slots_[program_.ids[main.first_input + k]].tensor = inputs[k];
   if (graph(0)) return *error_;

@@ -25,7 +25,7 @@ Status run_fail(RunContext* context, Status code, const char* format, ...) {
 }
 
 void run_parallel(RunContext* context, int64_t n, int64_t grain, RangeBody body, void* user) {
-  parallel_for(n, grain, body, user, context->threads);
+  parallel_for(n, grain, body, user, context->threads, context->attributes);
 }
 
 Status at_node(const Model& model, uint32_t node, Status status, Error* error) {
@@ -36,6 +36,11 @@ Status at_node(const Model& model, uint32_t node, Status status, Error* error) {
 }
 
 }  // namespace
+
+void serve(RunContext* context) {
+  context->parallel_for = run_parallel;
+  context->fail = run_fail;
+}
 
 Tensor declared(const Model& model, int32_t value) {
   Tensor tensor;
@@ -108,8 +113,7 @@ Status run_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor*
   context.n_outputs = static_cast<int32_t>(info.record->outputs);
   context.scratch = scratch;
   context.threads = threads;
-  context.parallel_for = run_parallel;
-  context.fail = run_fail;
+  serve(&context);
   context.host = error;
   error->status = OPFORGE_STATUS_OK;
   const Status status = info.plugin != nullptr ? plugin_run(*info.plugin, info.attributes, &context, error)

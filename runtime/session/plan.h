@@ -65,6 +65,8 @@ struct Inferred {
 };
 Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, Inferred* result,
                   Error* error);
+// What kernels call while they run: host is the Error.
+void serve(RunContext* context);
 // Runs a node on the calling thread or the pool. scratch: context.scratch_bytes, aligned to 64.
 Status run_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, void* scratch,
                 int32_t threads, Error* error);

@@ -1,5 +1,10 @@
 // pool.cpp: a few job slots that idle workers scan. A caller publishes a job in a free slot, works on it
-// itself, and waits until no worker is inside; workers spin for some microseconds, then sleep.
+// itself, and waits until no worker is inside; workers spin for a while, then sleep.
+//
+// Waking a worker costs the caller a system call and takes a while (microseconds to a tenth of a millisecond,
+// most under virtual machines), so workers are woken when a job or a run takes longer than that, or when what
+// jobs shortly after each other lost without workers adds up to it: the pool learns all these times. Workers
+// that spin take part in every job.
 //
 // A worker enters a job by counting itself in before it looks at the job's state, and the caller closes the
 // job before it looks at the count (both sequentially consistent), so a job's fields are never read after the
@@ -10,17 +15,23 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
 #include <thread>
 
+#include "threads/costs.h"
+
 namespace opforge {
 namespace {
 
 constexpr int kSlots = 16;
-constexpr int kSpins = 2000;      // of a worker before it sleeps: about 20 to 50 microseconds
-constexpr int kWaitSpins = 4000;  // of a caller before it yields its CPU to the worker that it waits for
+constexpr int kSpins = 256;      // between two looks at the clock: about 3 to 10 microseconds
+constexpr int kWaitSpins = 500;  // of a caller before it yields its CPU to the worker that it waits for
+// How long a worker without work spins before it sleeps: while a run is going on the next node comes soon.
+constexpr int64_t kPatience = 100'000, kPatienceInRun = 1'000'000;
+constexpr int64_t kLongestWake = 1'000'000;
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -44,17 +55,24 @@ struct alignas(64) Job {
 
 thread_local bool in_parallel = false;
 
+int64_t now_ns() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
 // Claims chunks, a few at a time, and runs each by itself: the chunks are the same for any number of threads.
-void work(Job& job) {
+// Returns how many it ran.
+int64_t work(Job& job) {
   const int64_t n = job.n, grain = job.grain, chunks = job.chunks, batch = job.batch;
-  for (;;) {
+  for (int64_t done = 0;;) {
     const int64_t first = job.next.fetch_add(batch, std::memory_order_relaxed);
-    if (first >= chunks) return;
+    if (first >= chunks) return done;
     const int64_t last = chunks - first < batch ? chunks : first + batch;
     for (int64_t c = first; c < last; ++c) {
       const int64_t begin = c * grain;
       job.body(job.user, begin, n - begin < grain ? n : begin + grain);
     }
+    done += last - first;
   }
 }
 
@@ -80,7 +98,7 @@ class Pool {
   }
   int32_t threads() const { return threads_; }
 
-  void run(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads) {
+  void run(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads, const void* site) {
     Job* job = take_slot();
     if (job == nullptr) return serial(n, grain, body, user);
     job->n = n;
@@ -94,11 +112,24 @@ class Pool {
     job->most = static_cast<int32_t>(useful) - 1;
     job->next.store(0, std::memory_order_relaxed);
     job->state.store(kOpen, std::memory_order_seq_cst);
-    wake(job->most);
+    epoch_.fetch_add(1, std::memory_order_seq_cst);
+    const uint64_t key = Costs::key(reinterpret_cast<const void*>(body), site, n, grain);
+    int64_t begin = now_ns();
+    if (begin - last_.load(std::memory_order_relaxed) > kPatience)  // they would be asleep again
+      lost_.store(0, std::memory_order_relaxed);
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) {
+      wake(job->most, costs_.find(key));
+      begin = now_ns();
+    }
     in_parallel = true;
-    work(*job);
+    const int64_t done = work(*job);
     in_parallel = false;
     job->state.store(kClosed, std::memory_order_seq_cst);
+    const int64_t end = now_ns();
+    last_.store(end, std::memory_order_relaxed);
+    if (done > 0)  // as if the caller had done all
+      costs_.learn(key, static_cast<double>(end - begin) * static_cast<double>(job->chunks) /
+                            static_cast<double>(done));
     for (int spins = 0; job->inside.load(std::memory_order_seq_cst) != 0; ++spins) {
       if (spins < kWaitSpins)
         pause();
@@ -106,6 +137,23 @@ class Pool {
         sched_yield();
     }
     job->state.store(kFree, std::memory_order_release);
+  }
+
+  int64_t run_begins(int32_t threads, const void* site) {
+    runs_.fetch_add(1, std::memory_order_relaxed);
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) {
+      const double cost = costs_.find(Costs::key(this, site, 0, 0)) / 2;  // parts of a run are serial
+      if (cost >= static_cast<double>(delay_.load(std::memory_order_relaxed) +
+                                      stall_.load(std::memory_order_relaxed))) {
+        epoch_.fetch_add(1, std::memory_order_seq_cst);
+        wake(threads <= 0 || threads > threads_ ? threads_ - 1 : threads - 1, cost);
+      }
+    }
+    return now_ns();
+  }
+  void run_ends(const void* site, int64_t begin) {
+    costs_.learn(Costs::key(this, site, 0, 0), static_cast<double>(now_ns() - begin));
+    runs_.fetch_sub(1, std::memory_order_relaxed);
   }
 
  private:
@@ -120,15 +168,36 @@ class Pool {
     return nullptr;
   }
 
-  void wake(int32_t workers) {
-    epoch_.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-    std::lock_guard<std::mutex> lock(mutex_);
+  // cost: of the work that waits in nanoseconds, negative when it is not known.
+  void wake(int32_t workers, double cost) {
+    const int64_t delay = delay_.load(std::memory_order_relaxed);
+    const auto price = static_cast<double>(delay + stall_.load(std::memory_order_relaxed));
+    if (cost >= 0 && cost < price) {
+      const double lost = lost_.load(std::memory_order_relaxed) + cost / 2;
+      lost_.store(lost, std::memory_order_relaxed);
+      if (lost < price) {
+        delay_.store(delay - delay / 64, std::memory_order_relaxed);  // so that it is measured again some day
+        return;
+      }
+    }
+    lost_.store(0, std::memory_order_relaxed);
+    const int64_t begin = now_ns();
+    woken_.store(begin, std::memory_order_relaxed);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+    }  // who is about to sleep sees the epoch or the notification
     if (workers >= threads_ - 1) {
       condition_.notify_all();
     } else {
       for (int32_t k = 0; k < workers; ++k) condition_.notify_one();
     }
+    average(&stall_, now_ns() - begin);
+  }
+
+  static void average(std::atomic<int64_t>* value, int64_t sample) {
+    if (sample > kLongestWake) sample = kLongestWake;
+    const int64_t old = value->load(std::memory_order_relaxed);
+    value->store(old + (sample - old) / 4, std::memory_order_relaxed);
   }
 
   void help(Job& job) {
@@ -142,11 +211,15 @@ class Pool {
     in_parallel = true;  // what a worker starts runs serially
     uint64_t seen = 0;
     for (;;) {
-      int spins = 0;
       uint64_t now;
-      while ((now = epoch_.load(std::memory_order_acquire)) == seen && spins < kSpins) {
+      const int64_t idle = now_ns();
+      for (int spins = 0; (now = epoch_.load(std::memory_order_acquire)) == seen;) {
         pause();
-        ++spins;
+        if (++spins < kSpins) continue;
+        spins = 0;
+        const int64_t patience = runs_.load(std::memory_order_relaxed) > 0 ? kPatienceInRun : kPatience;
+        if (now_ns() - idle > patience) break;
+        sched_yield();  // whoever else needs this CPU goes first
       }
       if (now == seen) {
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
@@ -154,6 +227,8 @@ class Pool {
         condition_.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
         lock.unlock();
         sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+        const int64_t since = woken_.exchange(0, std::memory_order_relaxed);
+        if (since != 0) average(&delay_, now_ns() - since);
         now = epoch_.load(std::memory_order_acquire);
       }
       seen = now;
@@ -165,6 +240,13 @@ class Pool {
   Job jobs_[kSlots];
   std::atomic<uint64_t> epoch_{0};
   std::atomic<int32_t> sleepers_{0};
+  std::atomic<int32_t> runs_{0};   // sessions' runs in progress
+  std::atomic<int64_t> woken_{0};  // when workers were last woken; 0 = one of them has arrived
+  std::atomic<int64_t> delay_{0};  // averages in nanoseconds: until a woken worker arrives,
+  std::atomic<int64_t> stall_{0};  // and what waking takes of the caller's time
+  std::atomic<double> lost_{0};    // by jobs that woke nobody, since the last pause
+  std::atomic<int64_t> last_{0};   // when the last job ended
+  Costs costs_;
   std::mutex mutex_;
   std::condition_variable condition_;
 };
@@ -203,7 +285,16 @@ int32_t pool_threads() {
   return p != nullptr ? p->threads() : 1;
 }
 
-void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads) {
+PoolRun::PoolRun(int32_t threads, const void* site)
+    : pool_(threads == 1 || in_parallel ? nullptr : pool()), site_(site) {
+  if (pool_ != nullptr) begin_ = static_cast<Pool*>(pool_)->run_begins(threads, site);
+}
+PoolRun::~PoolRun() {
+  if (pool_ != nullptr) static_cast<Pool*>(pool_)->run_ends(site_, begin_);
+}
+
+void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads,
+                  const void* site) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
   if (threads == 1 || n <= grain || in_parallel) return serial(n, grain, body, user);
@@ -211,7 +302,7 @@ void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, i
   if (p == nullptr) return serial(n, grain, body, user);
   const int32_t most = threads <= 0 || threads > p->threads() ? p->threads() : threads;
   if (most <= 1) return serial(n, grain, body, user);
-  p->run(n, grain, body, user, most);
+  p->run(n, grain, body, user, most, site);
 }
 
 }  // namespace opforge

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
 #include <thread>
 #include <vector>
+
+#include "threads/costs.h"
 
 namespace {
 
@@ -59,6 +62,27 @@ void many_callers() {
   for (std::thread& caller : callers) caller.join();
 }
 
+// Pauses long enough for workers to sleep, short and long jobs, with and without a run around them.
+void pauses() {
+  for (int k = 0; k < 40; ++k) {
+    std::this_thread::sleep_for(std::chrono::microseconds(k % 4 * 700));
+    const opforge::PoolRun together(k % 3 == 0 ? 1 : 0, "a run");
+    for (int j = 0; j < 10; ++j) check(64 << j, 1 << j % 5, 0);
+  }
+}
+
+void costs() {
+  static opforge::Costs table;
+  const uint64_t key = opforge::Costs::key(&table, nullptr, 5, 1);
+  expect(key != opforge::Costs::key(&table, &key, 5, 1) && key != opforge::Costs::key(&table, nullptr, 6, 1),
+         "regions that differ share a key");
+  expect(table.find(key) < 0, "the cost of a region that never ran is known");
+  table.learn(key, 100);
+  expect(table.find(key) == 100, "a cost is forgotten");
+  table.learn(key, 1e9);
+  expect(table.find(key) == 150, "one slow run counts for too much");
+}
+
 }  // namespace
 
 int main() {
@@ -74,6 +98,8 @@ int main() {
   opforge::parallel_for(50, 1, nested, &sum, 0);
   expect(sum.load() == 500, "nested calls lose work");
   many_callers();
+  pauses();
+  costs();
   const pid_t child = fork();
   if (child == 0) {
     many_callers();
