@@ -5,11 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from opforge.errors import SchemaError
 from opforge.schema.dtypes import DType
 from opforge.schema.operator import Operator
 
-__all__ = ["SIGNATURE", "Unit", "cpp_string", "cpp_type", "dtype_choices", "kernel_namespace", "kernel_symbol"]
+__all__ = [
+    "SIGNATURE",
+    "Unit",
+    "cpp_include",
+    "cpp_string",
+    "cpp_type",
+    "dtype_choices",
+    "kernel_namespace",
+    "kernel_symbol",
+]
 
 SIGNATURE = (
     "opforge_context* context, const opforge_arguments* in, const opforge_arguments* out,\n"
@@ -50,6 +61,23 @@ def cpp_string(text: str) -> str:
         chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode("utf-8")
     )  # octal escapes end after three digits, hexadecimal ones do not
     return f'"{octal}"'
+
+
+def cpp_include(path: Path) -> str:
+    """Return the directive that includes a file. A header's name has no escapes, so its bytes stand there as they are.
+
+    Raises:
+        SchemaError: the path has a character that no such directive can hold.
+    """
+    text = str(path)
+    if '"' in text or "\n" in text:
+        raise SchemaError(
+            "a kernel's source lies at a path that C++ cannot include",
+            where=text,
+            expected="a path without quotation marks and line breaks",
+            hint="rename the folder",
+        )
+    return f'#include "{text}"'
 
 
 def dtype_choices(operator: Operator) -> Iterator[tuple[DType, ...]]:
