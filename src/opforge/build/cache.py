@@ -38,10 +38,10 @@ def cache_dir() -> Path:
     """Return ``OPFORGE_CACHE``, else ``$XDG_CACHE_HOME/opforge``, else ``~/.cache/opforge``."""
     chosen = os.environ.get("OPFORGE_CACHE")
     if chosen:
-        return Path(chosen).expanduser()
+        return Path(chosen).expanduser().absolute()  # the compiler works in another folder
     base = os.environ.get("XDG_CACHE_HOME")
     if base:
-        return Path(base) / "opforge"
+        return Path(base).absolute() / "opforge"
     try:
         return Path.home() / ".cache" / "opforge"
     except RuntimeError:  # no home folder at all, as in some containers

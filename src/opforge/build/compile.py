@@ -14,12 +14,12 @@ from pathlib import Path
 
 from opforge.build.toolchain import Compiler
 from opforge.codegen.units import Unit
-from opforge.errors import BuildError
+from opforge.errors import ArgumentError, BuildError
 
 __all__ = ["compile_units", "link", "read_depfile"]
 
 # One unit of generated code takes a second or two; an author's may take long, but not forever.
-_TIMEOUT_SECONDS = float(os.environ.get("OPFORGE_COMPILE_TIMEOUT", "600"))
+_TIMEOUT_SECONDS = 600.0
 _SHOWN_LINES = 40
 
 
@@ -93,6 +93,17 @@ def _hint(unit: Unit, place: str, code: int, command: Sequence[str]) -> str:
     return f"correct the line {place} and build again"
 
 
+def _timeout() -> float:
+    text = os.environ.get("OPFORGE_COMPILE_TIMEOUT", "")
+    try:
+        seconds = float(text or _TIMEOUT_SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < threading.TIMEOUT_MAX:  # nan is not either
+        raise ArgumentError("no time", where="OPFORGE_COMPILE_TIMEOUT", expected="seconds, more than 0", got=text)
+    return seconds
+
+
 def _shorten(text: str) -> str:
     lines = text.strip().splitlines()
     kept = lines[:_SHOWN_LINES]
@@ -117,6 +128,7 @@ class _Processes:
 
     def run(self, command: Sequence[str], folder: Path) -> tuple[int, str]:
         """Run a command and return its status and words."""
+        timeout = _timeout()
         with self._lock:
             if self._stopped:
                 raise BuildError("the build was stopped", where=command[0])
@@ -133,13 +145,13 @@ class _Processes:
             )
             self._running.add(process)
         try:
-            text, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+            text, _ = process.communicate(timeout=timeout)
         except BaseException as error:
             _kill(process)
             process.communicate()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise BuildError(
-                    f"the compiler did not finish in {_TIMEOUT_SECONDS:g} s",
+                    f"the compiler did not finish in {timeout:g} s",
                     where=" ".join(command[:4]),
                     hint="simplify the kernel, or raise OPFORGE_COMPILE_TIMEOUT (seconds)",
                 ) from None

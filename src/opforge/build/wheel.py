@@ -13,7 +13,7 @@ import sysconfig
 import tempfile
 import tomllib
 import zipfile
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from opforge.build.package import build_operators
@@ -22,6 +22,7 @@ from opforge.schema import Operator, load
 
 __all__ = ["build_wheel"]
 
+_SETUPTOOLS = 77  # as in the pyproject.toml that `opforge new --package` writes
 _NOT_COPIED = ("build", "dist", "_lib", "*.egg-info", "__pycache__", ".git", ".venv")
 
 
@@ -105,20 +106,34 @@ def _operators(root: Path) -> list[Operator]:
 
 def _pip_wheel(project: Path, out: Path) -> Path:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(project)]
-    if find_spec("setuptools"):
+    if _has_backend():
         command.append("--no-build-isolation")  # no download when the backend is here already
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BuildError("pip cannot build the wheel", where=str(project), got=f"\n{done.stdout}{done.stderr}".rstrip())
+        here = "--no-build-isolation" in command
+        raise BuildError(
+            "pip cannot build the wheel",
+            where=str(project),
+            got=f"\n{done.stdout}{done.stderr}".rstrip(),
+            hint=None if here else f"without network, first pip install 'setuptools>={_SETUPTOOLS}'",
+        )
     return next(out.glob("*.whl"))
+
+
+def _has_backend() -> bool:
+    """Whether the setuptools that the project asks for is here; older ones need the package wheel beside them."""
+    try:
+        return int(version("setuptools").partition(".")[0]) >= _SETUPTOOLS
+    except (PackageNotFoundError, ValueError):
+        return False
 
 
 def _tag(wheel: Path, package: str) -> Path:
     """Give the wheel its platform: it holds native code that needs no particular Python."""
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
-    distribution, version = wheel.name.split("-")[:2]
-    tagged = wheel.with_name(f"{distribution}-{version}-py3-none-{platform}.whl")
-    info = f"{distribution}-{version}.dist-info"
+    distribution, number = wheel.name.split("-")[:2]
+    tagged = wheel.with_name(f"{distribution}-{number}-py3-none-{platform}.whl")
+    info = f"{distribution}-{number}.dist-info"
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(tagged, "w", zipfile.ZIP_DEFLATED) as target:
         names = source.namelist()
         if not any(f"{package}/_lib/" in name and name.endswith(".so") for name in names):
