@@ -18,7 +18,7 @@ from opforge.expr.blob import MAX_INPUTS, MAX_OUTPUTS
 from opforge.expr.formulas import Formula, FormulaAttribute, FormulaOutput, SourceLocation
 from opforge.expr.nodes import Node, attribute, constant, input_, op, postorder
 from opforge.expr.operators import has_room_for_gradient, make_operator
-from opforge.expr.trace import Expr, is_number
+from opforge.expr.trace import NOT_ELEMENTWISE, NOT_ELEMENTWISE_HINT, Expr, is_number
 from opforge.schema import DType, Operator, floating, nearest, register
 
 __all__ = ["formula", "trace_formula"]
@@ -58,7 +58,13 @@ def formula(
     Raises:
         SchemaError: the function cannot be traced; the message says where and what to write instead.
     """
-    types = tuple(DType.parse(d) for d in dtypes)
+    if not isinstance(name, str):
+        raise SchemaError(
+            "of.formula is given the operator's name",
+            expected='@of.formula("domain::Name") above the function',
+            got=getattr(name, "__name__", repr(name)),
+        )
+    types = tuple(DType.parse(d) for d in ([dtypes] if isinstance(dtypes, str) else dtypes))
     if not types or not all(d.is_float for d in types):
         raise SchemaError(
             "a formula computes in floating types",
@@ -249,7 +255,7 @@ def _cannot_trace(error: Exception, name: str) -> SchemaError:
     )
 
 
-def _hint(error: Exception) -> str:
+def _hint(error: Exception) -> str | None:
     """What to do about an exception of the author's function."""
     called = re.match(r"(\w+)\(\) (takes|missing|got)", str(error))
     if called and called[1] in functions.OPERATIONS:
@@ -258,8 +264,12 @@ def _hint(error: Exception) -> str:
         return f"call of.{called[1]}({parameters})"
     if isinstance(error, AttributeError) and error.obj is not None and getattr(error.obj, "__name__", "") == "opforge":
         close = nearest(error.name or "", functions.OPERATIONS)
+        if error.name in NOT_ELEMENTWISE:
+            return NOT_ELEMENTWISE_HINT
         if close:
             return f"did you mean of.{close}?"
+    if isinstance(error, NameError):
+        return None  # Python's words say it all
     return (
         "compute with the functions of opforge only: of.exp, of.tanh, of.where, ...; those of math, torch and "
         "other libraries do not take a formula's tensors"

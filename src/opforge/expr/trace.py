@@ -12,7 +12,16 @@ import numpy as np
 from opforge.errors import DtypeError, SchemaError
 from opforge.expr.nodes import Node, ValueType, constant, op
 
-__all__ = ["Expr", "apply", "as_node", "caller", "is_number", "unite"]
+__all__ = ["NOT_ELEMENTWISE", "NOT_ELEMENTWISE_HINT", "Expr", "apply", "as_node", "caller", "is_number", "unite"]
+
+
+NOT_ELEMENTWISE = frozenset(
+    "sum mean var std prod max min amax amin argmax argmin norm cumsum softmax log_softmax matmul dot einsum shape "
+    "size ndim reshape view transpose permute T flatten concatenate cat stack gather sort".split()
+)
+"""Names that authors look for in vain, since they move or reduce elements or ask for the shape."""
+
+NOT_ELEMENTWISE_HINT = "declare the operator with of.kernel if it moves or reduces elements"
 
 
 class _NoAttributeError(SchemaError, AttributeError):
@@ -75,6 +84,11 @@ class Expr:
     def __rpow__(self, other: object) -> Expr:
         return apply("pow", other, self)
 
+    def __matmul__(self, other: object) -> NoReturn:
+        raise _not_elementwise("a matrix product")
+
+    __rmatmul__ = __matmul__
+
     def __neg__(self) -> Expr:
         return apply("neg", self)
 
@@ -125,7 +139,8 @@ class Expr:
 
     def __bool__(self) -> bool:
         raise SchemaError(
-            "a formula has no value to branch on: if, and, or, not, min() and max() do not work on its tensors",
+            "a formula has no value to branch on: if, and, or, not, min() and max() do not work on its tensors "
+            "and attributes",
             where=caller(),
             hint="use of.where(condition, a, b), & | ~ on conditions, of.minimum, of.maximum, of.clip",
         )
@@ -139,7 +154,8 @@ class Expr:
         names = [name for name in functions.OPERATIONS if f"math.{name}(" in text]
         hint = "use of." + " and of.".join(names) if names else "use the functions of opforge, e.g. of.tanh, of.sqrt"
         raise SchemaError(
-            "a tensor of a formula is no number: functions of math, float() and int() do not take it",
+            "a tensor or attribute of a formula is no number: functions of math, float(), int() and range() do not "
+            "take it",
             where=where,
             got=text.strip() or None,
             hint=hint,
@@ -166,7 +182,11 @@ class Expr:
             raise AttributeError(name)
         from opforge.expr import functions
 
-        known = f"use of.{name}(...)" if name in functions.OPERATIONS else "use the functions of opforge, e.g. of.tanh"
+        known = "use the functions of opforge, e.g. of.tanh"
+        if name in functions.OPERATIONS:
+            known = f"use of.{name}(...)"
+        elif name in NOT_ELEMENTWISE:
+            known = NOT_ELEMENTWISE_HINT
         raise _NoAttributeError(f"a tensor of a formula has no attribute {name!r}", where=caller(), hint=known)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **kwargs: object) -> Any:  # noqa: ANN401
@@ -197,7 +217,7 @@ def _not_elementwise(what: str) -> SchemaError:
     return SchemaError(
         f"{what} is not elementwise: a formula computes each element from the elements beside it",
         where=caller(),
-        hint="declare the operator with of.kernel if it moves or reduces elements",
+        hint=NOT_ELEMENTWISE_HINT,
     )
 
 
@@ -230,7 +250,7 @@ def as_node(value: object, type_: ValueType) -> Node:
         "a formula computes with its tensors, its attributes and numbers only",
         where=caller(),
         got=f"{type(value).__module__}.{type(value).__qualname__}",
-        hint="pass arrays as parameters of the formula",
+        hint="pass arrays as parameters of the formula" if hasattr(value, "shape") else None,
     )
 
 

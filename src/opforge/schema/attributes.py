@@ -184,7 +184,9 @@ def _bool(value: object, place: str, kind: str, whole: object) -> bool:
 
 
 def _wrong_type(place: str, kind: str, value: object) -> OpforgeError:
-    return DtypeError("wrong attribute type", where=place, expected=kind, got=kind_of(value))
+    # Whoever passes a tensor wants it trained or computed, which only an input can be.
+    hint = "an attribute is a plain value; what is computed or trained is an input" if hasattr(value, "shape") else None
+    return DtypeError("wrong attribute type", where=place, expected=kind, got=kind_of(value), hint=hint)
 
 
 _SCALARS: Final[dict[str, Callable[[object, str, str, object], Any]]] = {

@@ -35,7 +35,7 @@ def register(operator: Operator) -> Operator:
                     where=operator.key,
                     expected=f"{_describe(known)}\n    declared at {known.declared_at or '?'}",
                     got=f"{_describe(operator)}\n    declared at {operator.declared_at or '?'}",
-                    hint="raise since_version for a changed operator, or restart the process",
+                    hint="raise since= for a changed operator, or restart the process (the notebook's kernel)",
                 )
             _record(known)
             return known

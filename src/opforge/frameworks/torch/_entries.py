@@ -109,7 +109,7 @@ def _register(operator: LibraryOperator) -> Entry:
                 where=operator.key,
                 expected=f"{known.signature} ({known.library.schema_hash[:12]})",
                 got=f"{operator.signature} ({operator.schema_hash[:12]})",
-                hint="raise since_version for a changed operator, or restart the process",
+                hint="raise since= for a changed operator, or restart the process (the notebook's kernel)",
             )
         return known
     namespace, name = torch_name(operator.domain, operator.name, operator.since_version)
