@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from opforge.errors import ArgumentError
+
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Place", "nodes", "opset_versions", "standard"]
+__all__ = ["Place", "check_opset", "nodes", "opset_versions", "standard"]
+
+_OLDEST = 11  # what the compiler upgrades from
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,20 @@ class Place:
 def standard(domain: str) -> bool:
     """Whether the domain is one that ONNX itself defines."""
     return domain in {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"}
+
+
+def check_opset(version: int) -> int:
+    """Return a version of the default domain that a model may be written with.
+
+    Raises:
+        ArgumentError: it is older than what opforge reads, or newer than the installed onnx knows.
+    """
+    from onnx.defs import onnx_opset_version
+
+    newest = onnx_opset_version()
+    if not _OLDEST <= version <= newest:
+        raise ArgumentError("there is no such opset", where="opset", expected=f"{_OLDEST} to {newest}", got=version)
+    return version
 
 
 def opset_versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:

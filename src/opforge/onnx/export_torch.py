@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opforge.errors import ExportError
 from opforge.onnx._rename import rename_values
 from opforge.onnx._schemas import onnx_schema
+from opforge.onnx._walk import check_opset
 from opforge.onnx._write import write_model
 from opforge.onnx.checker import check_model
 from opforge.onnx.functions import complete_model
@@ -64,10 +65,11 @@ def export(
     Raises:
         ExportError: torch cannot export the module, or the exported model does not pass the checker; every
             problem is listed.
+        ArgumentError: there is no such opset.
     """
     import torch
 
-    version = opset or DEFAULT_OPSET
+    version = check_opset(DEFAULT_OPSET if opset is None else opset)
     training = module.training
     module.eval()
     try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from opforge.errors import ArgumentError, DtypeError
+from opforge.onnx._walk import check_opset
 from opforge.onnx.functions import complete_model
 from opforge.schema import DType, Operator, Required
 
@@ -37,9 +38,11 @@ def one_node_model(
 
     Raises:
         DtypeError: a dtype that the operator does not declare.
-        ArgumentError: an attribute without a default is missing.
+        ArgumentError: an attribute without a default is missing, or there is no such opset.
     """
     from onnx import helper
+
+    check_opset(opset)
 
     chosen = {
         variable: _choose(operator, variable, allowed, dtypes or {}) for variable, allowed in operator.types.items()

@@ -170,6 +170,11 @@ def _control_flow(node: ir.Node, opset: int) -> int:
     return changed
 
 
+def _made(node: ir.Node) -> str:
+    """Name a nameless node by what it gives."""
+    return "-> " + ", ".join(value.name or "?" for value in node.outputs)
+
+
 def _graph(graph: ir.Graph, opset: int) -> int:
     for value in (*graph.inputs, *graph.initializers.values()):
         value.meta.pop("known", None)
@@ -188,8 +193,8 @@ def _graph(graph: ir.Graph, opset: int) -> int:
             except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError) as error:
                 raise ArgumentError(
                     "the model contradicts itself: " + str(error).splitlines()[0],
-                    where=f"node {node.name!r} ({node.op_type})",
-                    got=[f"{v.name}: {v.shape}" for v in node.inputs if v is not None],
+                    where=f"node {repr(node.name) if node.name else _made(node)} ({node.op_type})",
+                    got=", ".join(f"{v.name}: {v.shape}" for v in node.inputs if v is not None),
                 ) from error
             if node.outputs:
                 _refine(node)

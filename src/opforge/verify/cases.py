@@ -102,8 +102,10 @@ def _case(operator: Operator, row: Mapping[str, Any]) -> Case:
         raise SchemaError(
             "a case names inputs that are not there",
             where=f"{operator.qualified_name}, case {row.get('name')}",
-            expected=sorted(known),
-            got=sorted(strange),
+            expected=", ".join(sorted(known)),
+            got=", ".join(sorted(strange)),
+            hint="write the cases anew in cases.py beside the declaration"
+            + ("; without that file a formula is checked with drawn cases" if operator.formula is not None else ""),
         )
     return Case(row["name"], row["inputs"], row.get("attributes", {}))
 

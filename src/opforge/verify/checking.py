@@ -131,6 +131,17 @@ def _collect(report: CheckReport, name: str, rows: Callable[[], Iterator[Row]]) 
             report.rows.append(Row(name, "", "", "", False, detail))
 
 
+def _contradiction(model: onnx.ModelProto) -> str:
+    """What the inference of shapes objects to; nothing where the model is consistent."""
+    from opforge.onnx import infer_shapes
+
+    try:
+        infer_shapes(model)
+    except OpforgeError as problem:
+        return str(problem)
+    return ""
+
+
 def _model(path: Path, model: onnx.ModelProto, seed: int) -> Iterator[Row]:
     from opforge.onnx import check_model
     from opforge.verify._engines import default_engines
@@ -142,6 +153,10 @@ def _model(path: Path, model: onnx.ModelProto, seed: int) -> Iterator[Row]:
     if problems:
         return
     yield Row("registry", "", "", "", True)
+    contradiction = _contradiction(model)
+    if contradiction:
+        yield Row("shapes", "", "", "", False, contradiction)
+        return
     try:
         result = compare(path, engines=default_engines(path), seed=seed)
     except ArgumentError as problem:

@@ -15,6 +15,7 @@ from opforge.errors import ArgumentError
 if TYPE_CHECKING:
     from opforge.schema import Operator
     from opforge.verify import CheckReport
+    from opforge.verify._rows import Row
 
 __all__ = ["command"]
 
@@ -86,17 +87,21 @@ def _print(report: CheckReport, everything: bool) -> None:
     rows = report.rows if everything else report.failures
     if everything and rows:
         table(None, heads, [(r.check, r.case, r.host, r.dtype, "ok" if r.passed else "FAILED") for r in rows])
-    for row in report.failures[:_SHOWN]:
-        place = ", ".join(part for part in (row.case, row.host, row.dtype) if part)
-        click.echo(f"FAILED {row.check}{f' ({place})' if place else ''}: {row.detail}")
+    # One cause, such as a kernel that does not compile, fails many checks with the same words: they are said once.
+    causes: dict[str, list[Row]] = {}
+    for row in report.failures:
+        causes.setdefault(row.detail, []).append(row)
+    for detail, alike in list(causes.items())[:_SHOWN]:
+        place = ", ".join(part for part in (alike[0].case, alike[0].host, alike[0].dtype) if part)
+        others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        click.echo(f"FAILED {alike[0].check}{f' ({place})' if place else ''}{others}: {detail}")
     for row in report.rows:
         if row.passed and row.detail:
             click.echo(f"note, {row.check}: {row.detail}")
-    hidden = len(report.failures) - _SHOWN
-    if hidden > 0:
-        kinds = Counter(row.check for row in report.failures[_SHOWN:])
+    kinds = Counter(row.check for alike in list(causes.values())[_SHOWN:] for row in alike)
+    if kinds:
         listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        click.echo(f"and {hidden} more: {listed} (--all or --json shows each)")
+        click.echo(f"and {kinds.total()} more: {listed} (--all or --json shows each)")
     if report.passed:
         kinds = Counter(row.check for row in report.rows)
         hosts = sorted({row.host for row in report.rows if row.host})

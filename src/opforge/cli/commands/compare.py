@@ -32,7 +32,8 @@ Examples:
     "--engine",
     "names",
     multiple=True,
-    help="Engine, repeatable; the last is the reference. [default: opforge, onnxruntime]",
+    help="Engine, repeatable; the last is the reference. [default: opforge, onnxruntime; "
+    "or ONNX's own evaluator, `reference`, where a custom node has no body]",
 )
 @click.option(
     "--bin",

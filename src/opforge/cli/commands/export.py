@@ -114,7 +114,7 @@ def _operator(
             raise ArgumentError(
                 f"there is no type variable {variable!r}", where=operator.qualified_name, expected=expected
             )
-    model = one_node_model(operator, dtypes=types, attributes=values, opset=opset or 20)
+    model = one_node_model(operator, dtypes=types, attributes=values, opset=20 if opset is None else opset)
     write_model(model, path)
     return model
 
