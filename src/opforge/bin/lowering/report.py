@@ -60,7 +60,7 @@ class CompileReport:
         lines = [
             f"{self.output or 'program'} for {self.target}",
             f"  nodes        {self.source_nodes} (opset {self.opset}) -> {self.program_nodes}",
-            f"  size         {self.bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB",
+            f"  size         {_size(self.bytes)}, weights {_size(self.weight_bytes)}",
             f"  operators    {_counts(self.operators)}",
         ]
         rows = {"fused": self.fused, "algorithms": self.algorithms, "layouts": self.layouts}
@@ -69,6 +69,10 @@ class CompileReport:
         lines += [f"  conversion   {text}" for text in self.conversions]
         lines += [f"  warning      {text}" for text in self.warnings]
         return "\n".join(lines)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
 
 
 def _counts(row: dict[str, int]) -> str:
