@@ -67,6 +67,13 @@ Status check_entry(const SectionEntry& entry, uint64_t size, uint64_t* end, File
         .found("offset %llu, size %llu", u(entry.offset), u(entry.size))
         .advise("%s", kAgain);
   }
+  for (uint64_t k = *end; k < expected; ++k) {
+    if (file->bytes[k] == 0) continue;
+    return error->fail(OPFORGE_STATUS_CORRUPT, "the bytes before a section are not zero")
+        .at("section '%s'", name)
+        .found("byte %llu is %u", u(k), file->bytes[k])
+        .advise("%s", kAgain);
+  }
   *end = entry.offset + entry.size;
   if (entry.kind == 0 || entry.kind >= kKinds) {
     if ((entry.flags & kSectionRequired) == 0) return OPFORGE_STATUS_OK;

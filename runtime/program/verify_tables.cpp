@@ -1,5 +1,7 @@
 // verify_tables.cpp: proves the tables of a .bin: texts, dimensions, values, bytecode, and what describes the
 // file.
+#include <algorithm>
+#include <cstring>
 #include <initializer_list>
 
 #include "bytecode/interpreter.h"
@@ -204,7 +206,30 @@ Status operators(Program* program, Error* error) {
   return OPFORGE_STATUS_OK;
 }
 
-Status target_and_metadata(Program* program, Error* error) {
+// Ids first: texts with different ids share no bytes, so that sorting them takes no longer than the file is.
+Status metadata_keys_differ(const Program& program, Bump* scratch, Error* error) {
+  auto* keys = scratch->array<uint32_t>(program.n_metadata);
+  if (keys == nullptr) return error->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "no memory to verify the file");
+  for (uint32_t k = 0; k < program.n_metadata; ++k) keys[k] = program.metadata[k].name;
+  uint32_t* end = keys + program.n_metadata;
+  std::sort(keys, end);
+  uint32_t* twice = std::adjacent_find(keys, end);
+  if (twice == end) {
+    std::sort(keys, end, [&](uint32_t a, uint32_t b) {
+      const StringView x = program.text(a), y = program.text(b);
+      const int order = std::memcmp(x.data, y.data, static_cast<size_t>(std::min(x.size, y.size)));
+      return order != 0 ? order < 0 : x.size < y.size;
+    });
+    twice = std::adjacent_find(
+        keys, end, [&](uint32_t a, uint32_t b) { return same_text(program.text(a), program.text(b)); });
+  }
+  if (twice == end) return OPFORGE_STATUS_OK;
+  const StringView key = program.text(*twice);
+  return corrupt(error, format::kMetadata, "two entries have the same key")
+      .found("'%.*s'", static_cast<int>(std::min<int64_t>(key.size, 200)), key.data);
+}
+
+Status target_and_metadata(Program* program, Bump* scratch, Error* error) {
   Cursor cursor(*program, format::kTarget, error);
   const auto* head = cursor.array<uint32_t>(2, 2);
   if (head == nullptr) return *error;
@@ -227,7 +252,7 @@ Status target_and_metadata(Program* program, Error* error) {
       return corrupt(error, format::kMetadata, "a text id is out of range");
     }
   }
-  return OPFORGE_STATUS_OK;
+  return metadata_keys_differ(*program, scratch, error);
 }
 
 Status plan(Program* program, Error* error) {
@@ -260,16 +285,16 @@ Status verify_tables(Program* program, Bump* scratch, Error* error) {
   if (Status status = values(program, error)) return status;
   if (Status status = blobs(program, error)) return status;
   if (Status status = operators(program, error)) return status;
-  if (Status status = target_and_metadata(program, error)) return status;
+  if (Status status = target_and_metadata(program, scratch, error)) return status;
   if (Status status = verify_graphs(program, scratch, error)) return status;
   return plan(program, error);
 }
 
 size_t verify_memory(const format::File& file) {
-  // Two 16-bit numbers per dimension, eight bytes per value, one per graph; record counts are bounded by
-  // size.
+  // Two 16-bit numbers per dimension, eight bytes per value, one per graph, four per metadata entry; record
+  // counts are bounded by size.
   return file.sections[format::kDimensions].size + file.sections[format::kValues].size / 4 +
-         file.sections[format::kProgram].size / 16 + 4096;
+         file.sections[format::kProgram].size / 16 + file.sections[format::kMetadata].size / 2 + 4096;
 }
 
 Status verify(const format::File& file, Program* program, void* memory, size_t size, Error* error) {

@@ -12,7 +12,7 @@ from opforge._paths import library_dir
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.format import read_table
 from opforge.bin.native import crc32c, native
-from opforge.bin.program import GraphRef, Node
+from opforge.bin.program import GraphRef, Node, Program
 from opforge.bin.session import Session
 from opforge.errors import CorruptFileError, OpforgeError
 from opforge.expr import ProgramBuilder
@@ -350,3 +350,41 @@ def test_native_module_takes_no_wrong_arguments() -> None:
         native().Session("x")
     with pytest.raises(OpforgeError):
         native().Session("/nonexistent", 0, False, [], [], True, True, NUMPY_DTYPES)
+
+
+def test_bytes_between_sections_are_zero(model: Path, tmp_path: Path) -> None:
+    data = model.read_bytes()
+    sections = read_table(model).sections
+    end, gaps = 64 + 64 * len(sections), 0
+    for section in sections:
+        for at in {end, section.offset - 1} if section.offset > end else ():
+            broken = bytearray(data)
+            broken[at] = 1
+            message = attempt(bytes(broken), tmp_path)
+            assert f"section '{section.name}': the bytes before a section are not zero" in message
+            (tmp_path / "b.bin").write_bytes(broken)
+            with pytest.raises(CorruptFileError, match=f"section '{section.name}': the bytes before it are not zero"):
+                read_table(tmp_path / "b.bin")
+            gaps += 1
+        end = section.offset + section.size
+    assert gaps > 4
+
+
+@pytest.mark.parametrize("same_id", [True, False])
+def test_metadata_keys_differ(tmp_path: Path, same_id: bool) -> None:
+    from opforge.bin.format import read
+
+    b = Builder(Program(metadata={"one": "1", "two": "2"}))
+    b.output(b.node("Identity", [b.input("x", np.float32, [2, 4])], np.float32, [2, 4], name="y"))
+    path = b.save(tmp_path / "broken.bin")
+    sections = {s.name: s.offset for s in read_table(path).sections}
+    data = bytearray(path.read_bytes())
+    if same_id:
+        at = sections["metadata"]
+        data[at + 16 : at + 20] = data[at + 8 : at + 12]
+    else:  # two ids with the same text
+        at = data.index(b"two", sections["strings"])
+        data[at : at + 3] = b"one"
+    assert "section 'metadata': two entries have the same key\n  got: 'one'" in attempt(signed(bytes(data)), tmp_path)
+    with pytest.raises(CorruptFileError, match="two entries of the metadata have the same key"):
+        read(path)

@@ -82,6 +82,8 @@ class _Decoder:
         if Kind.METADATA in self.contents:
             pairs = self._numbers(Kind.METADATA)[2:]
             program.metadata = {self.strings[k]: self.strings[v] for k, v in zip(pairs[::2], pairs[1::2], strict=True)}
+            if 2 * len(program.metadata) != len(pairs):
+                raise ValueError("two entries of the metadata have the same key")
         return program, self._plan()
 
     def _numbers(self, kind: Kind) -> list[int]:

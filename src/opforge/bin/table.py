@@ -91,6 +91,10 @@ def read_table(path: Path) -> Table:
             f"from {end}, within {size}",
             (offset, length),
         )
+        with path.open("rb") as stream:
+            stream.seek(end)
+            gap = stream.read(offset - end)
+        _expect(path, f"section {name!r}", not any(gap), "the bytes before it are not zero", None, gap.hex())
         required = bool(row["flags"] & 1)
         if required and int(row["kind"]) not in list(Kind):
             raise UnsupportedError(
