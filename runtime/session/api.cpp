@@ -1,5 +1,7 @@
 // api.cpp: the C API (opforge/runtime.h) over Session. No exception leaves these functions.
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "format/crc32c.h"
@@ -25,6 +27,22 @@ struct opforge_session {
 
 namespace {
 
+// Structs grow at the end only, so a caller that was built with an older header knows a shorter one: at least
+// the fields of version 0.1, whose last ones these are.
+#define OPFORGE_FIRST_SIZE(type, last) (offsetof(type, last) + sizeof(type::last))
+constexpr size_t kOptionsSize = OPFORGE_FIRST_SIZE(opforge_session_options, loop_limit);
+constexpr size_t kRunSize = OPFORGE_FIRST_SIZE(opforge_run, allocate_user);
+constexpr size_t kStatisticsSize = OPFORGE_FIRST_SIZE(opforge_session_statistics, dynamic);
+#undef OPFORGE_FIRST_SIZE
+
+// What the caller knows of a struct; the rest is zero.
+template <class Struct>
+Struct known_part(const Struct& given) {
+  Struct all = {};
+  std::memcpy(&all, &given, given.size < sizeof all ? given.size : sizeof all);
+  return all;
+}
+
 // Runs body; bad_alloc and the like become statuses.
 template <class Body>
 opforge_status guarded(Body&& body) {
@@ -44,8 +62,7 @@ opforge_status guarded(Body&& body) {
 Options options_of(const opforge_session_options* given) {
   Options options;
   if (given == nullptr) return options;
-  opforge_session_options o = {};
-  std::memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+  const opforge_session_options o = known_part(*given);
   options.threads = o.threads;
   options.verify_full = o.verify == OPFORGE_VERIFY_FULL;
   options.copy = o.no_mmap != 0;
@@ -63,6 +80,8 @@ template <class Open>
 opforge_status open_session(const opforge_session_options* options, opforge_session** session, Open&& open) {
   return guarded([&](Error* error) -> opforge_status {
     *session = nullptr;
+    if (options != nullptr && options->size < kOptionsSize)
+      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "opforge_session_options.size is not set");
     auto made = std::make_unique<opforge_session>();
     if (opforge_status status = open(&made->session, options_of(options), error)) return status;
     *session = made.release();
@@ -139,16 +158,17 @@ opforge_status opforge_session_metadata(const opforge_session* session, int32_t 
   });
 }
 
-opforge_status opforge_session_run(opforge_session* session, opforge_run* run) {
+opforge_status opforge_session_run(opforge_session* session, opforge_run* given) {
   return guarded([&](Error* error) -> opforge_status {
-    if (run->size < sizeof *run)
+    if (given->size < kRunSize)
       return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "opforge_run.size is not set");
+    opforge_run run = known_part(*given);
     opforge::session::Few<Tensor> inputs(session->session.inputs().size());
     if (opforge_status status =
-            opforge::session::gather_inputs(session->session, *run, inputs.data(), error)) {
+            opforge::session::gather_inputs(session->session, run, inputs.data(), error)) {
       return status;
     }
-    opforge::session::CallerOutputs outputs(session->session, run);
+    opforge::session::CallerOutputs outputs(session->session, &run);
     if (opforge_status status = outputs.prepare(error)) return status;
     const opforge_status status = session->session.run(inputs.data(), &outputs, error);
     if (status != OPFORGE_STATUS_OK) outputs.withdraw();
@@ -196,11 +216,11 @@ opforge_status opforge_session_get_statistics(const opforge_session* session,
                                               opforge_session_statistics* statistics) {
   return guarded([&](Error* error) -> opforge_status {
     opforge_session_statistics found = {};
-    if (statistics->size < sizeof found)
-      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "statistics.size is not set");
-    found.size = sizeof found;
+    if (statistics->size < kStatisticsSize)
+      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "opforge_session_statistics.size is not set");
     const_cast<opforge_session*>(session)->session.statistics(&found);
-    *statistics = found;
+    found.size = statistics->size < sizeof found ? statistics->size : sizeof found;
+    std::memcpy(statistics, &found, found.size);
     return OPFORGE_STATUS_OK;
   });
 }

@@ -86,6 +86,13 @@ static void check_run(opforge_session* session) {
   input.dtype.bits = 32;
   input.data = NULL;
   expect(opforge_session_run(session, &run) == OPFORGE_STATUS_INVALID_ARGUMENT, "an input without data");
+  input.data = data;
+  names[0] = "x";
+  output.shape = turned;
+  run.size = sizeof run + 64;
+  expect(opforge_session_run(session, &run) == OPFORGE_STATUS_OK, "a run of a newer caller");
+  run.size = sizeof run - 1;
+  expect(opforge_session_run(session, &run) == OPFORGE_STATUS_INVALID_ARGUMENT, "a run that lacks a field");
   run.size = 3;
   expect(opforge_session_run(session, &run) == OPFORGE_STATUS_INVALID_ARGUMENT, "a run without its size");
 }
@@ -98,6 +105,10 @@ int main(int argc, char** argv) {
   int counts[100], k;
   if (argc != 2) return 2;
   memset(&options, 0, sizeof options);
+  expect(opforge_session_open(argv[1], &options, &session) == OPFORGE_STATUS_INVALID_ARGUMENT &&
+             session == NULL &&
+             strcmp(opforge_last_error()->what, "opforge_session_options.size is not set") == 0,
+         "options without their size");
   options.size = sizeof options;
   options.threads = 2;
   options.verify = OPFORGE_VERIFY_FULL;
