@@ -105,7 +105,7 @@ inline std::string read_npy(const std::string& path, NpyArray* array) {
   return std::fread(array->bytes.data(), 1, bytes, file.get()) == bytes ? "" : "it cannot be read";
 }
 
-// Writes to a temporary name first, so that no half file is left behind.
+// False (and errno) when it cannot be written; a part of it may be left behind.
 inline bool write_npy(const std::string& path, const std::string& descr, const int64_t* shape, int32_t ndim,
                       const void* data, size_t bytes) {
   const bool single = descr == "b1" || descr.back() == '1';
@@ -116,8 +116,7 @@ inline bool write_npy(const std::string& path, const std::string& descr, const i
   header += "), }";
   header.append(63 - (10 + header.size()) % 64, ' ');
   header += '\n';
-  const std::string part = path + ".part";
-  std::FILE* file = std::fopen(part.c_str(), "wb");
+  std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) return false;
   const uint8_t head[10] = {0x93,
                             'N',
@@ -132,10 +131,7 @@ inline bool write_npy(const std::string& path, const std::string& descr, const i
   bool good = std::fwrite(head, 1, 10, file) == 10;
   good = good && std::fwrite(header.data(), 1, header.size(), file) == header.size();
   good = good && (bytes == 0 || std::fwrite(data, 1, bytes, file) == bytes);
-  good = std::fclose(file) == 0 && good;
-  if (good && std::rename(part.c_str(), path.c_str()) == 0) return true;
-  std::remove(part.c_str());
-  return false;
+  return std::fclose(file) == 0 && good;
 }
 
 }  // namespace opforge::cli

@@ -245,6 +245,45 @@ std::string file_name(const std::string& name) {
   return result;
 }
 
+// The files of the outputs, none of them twice.
+std::vector<std::string> output_paths(const Arguments& arguments, const opforge_session* session) {
+  std::vector<std::string> paths;
+  std::map<std::string, std::string> taken;
+  for (int32_t k = 0; k < opforge_session_output_count(session) && !arguments.output_dir.empty(); ++k) {
+    const std::string name = opforge_session_output(session, k)->name, file = file_name(name) + ".npy";
+    const auto added = taken.emplace(file, name);
+    if (!added.second) {
+      leave(2, "outputs '" + added.first->second + "' and '" + name + "' would both be written to " + file +
+                   "\n  hint: rename one of them in the model");
+    }
+    paths.push_back(arguments.output_dir + "/" + file);
+  }
+  return paths;
+}
+
+// All outputs or none: each goes to a temporary name first, and gets its own when all are written.
+void write_outputs(const opforge_session* session, const std::vector<opforge_tensor>& outputs,
+                   const std::vector<std::string>& paths) {
+  const auto part = [&](size_t k) { return paths[k] + ".part"; };
+  const auto give_up = [&](size_t k) {
+    const int reason = errno;
+    for (size_t j = 0; j < paths.size(); ++j) std::remove(part(j).c_str());
+    leave(2, paths[k] + " cannot be written: " + std::strerror(reason));
+  };
+  for (size_t k = 0; k < paths.size(); ++k) {
+    const opforge_value_info& info = *opforge_session_output(session, static_cast<int32_t>(k));
+    size_t bytes = info.dtype.bits / 8;
+    for (int32_t d = 0; d < outputs[k].ndim; ++d) bytes *= static_cast<size_t>(outputs[k].shape[d]);
+    if (!opforge::cli::write_npy(part(k), opforge::cli::npy_descr(info.dtype), outputs[k].shape,
+                                 outputs[k].ndim, outputs[k].data, bytes)) {
+      give_up(k);
+    }
+  }
+  for (size_t k = 0; k < paths.size(); ++k) {
+    if (std::rename(part(k).c_str(), paths[k].c_str()) != 0) give_up(k);
+  }
+}
+
 int run_model(const Arguments& arguments) {
   opforge_session_options options = {};
   options.size = sizeof options;
@@ -264,6 +303,7 @@ int run_model(const Arguments& arguments) {
   }
   const auto n_inputs = static_cast<size_t>(opforge_session_input_count(session));
   const auto n_outputs = static_cast<size_t>(opforge_session_output_count(session));
+  const std::vector<std::string> paths = output_paths(arguments, session);
   for (const auto* given : {&arguments.files, &arguments.shapes}) {
     for (const auto& entry : *given) {
       bool known = false;
@@ -312,20 +352,11 @@ int run_model(const Arguments& arguments) {
   for (size_t k = 0; k < n_outputs; ++k) {
     const opforge_value_info& info = *opforge_session_output(session, static_cast<int32_t>(k));
     std::string shape;
-    size_t bytes = info.dtype.bits / 8;
-    for (int32_t d = 0; d < outputs[k].ndim; ++d) {
+    for (int32_t d = 0; d < outputs[k].ndim; ++d)
       shape += (d ? ", " : "") + std::to_string(outputs[k].shape[d]);
-      bytes *= static_cast<size_t>(outputs[k].shape[d]);
-    }
     std::printf("%s: %s[%s]\n", info.name, opforge::cli::npy_descr(info.dtype).c_str(), shape.c_str());
-    if (!arguments.output_dir.empty()) {
-      const std::string path = arguments.output_dir + "/" + file_name(info.name) + ".npy";
-      if (!opforge::cli::write_npy(path, opforge::cli::npy_descr(info.dtype), outputs[k].shape,
-                                   outputs[k].ndim, outputs[k].data, bytes)) {
-        leave(2, path + " cannot be written: " + std::strerror(errno));
-      }
-    }
   }
+  write_outputs(session, outputs, paths);
   if (!times.empty()) print_times(times);
   if (arguments.profile) print_profile(session);
   for (opforge_tensor& output : outputs) opforge_free(output.data);

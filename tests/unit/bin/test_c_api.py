@@ -47,6 +47,32 @@ def test_run_reads_and_writes_arrays(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.bin", "x.npy", "y.npy"]
 
 
+def two_outputs(folder: Path, first: str, second: str) -> Path:
+    b = Builder()
+    x = b.input("x", np.float32, [2])
+    b.output(*(b.node("Identity", [x], np.float32, [2], name=name) for name in (first, second)))
+    return b.save(folder / "model.bin")
+
+
+def test_run_refuses_outputs_that_would_share_a_file(tmp_path: Path) -> None:
+    model = two_outputs(tmp_path, "a/b", "a_b")
+    result = run(model, "--output-dir", tmp_path)
+    assert "outputs 'a/b' and 'a_b' would both be written to a_b.npy" in result.stderr
+    assert (result.returncode, result.stdout) == (2, "")
+    assert [p.name for p in tmp_path.iterdir()] == ["model.bin"]
+    assert run(model).returncode == 0
+
+
+def test_run_writes_all_outputs_or_none(tmp_path: Path) -> None:
+    model = two_outputs(tmp_path, "first", "second")
+    out = tmp_path / "out"
+    (out / "second.npy.part").mkdir(parents=True)  # cannot be opened for writing
+    result = run(model, "--output-dir", out)
+    assert f"{out}/second.npy cannot be written" in result.stderr
+    assert result.returncode == 2
+    assert not list(out.glob("first*"))
+
+
 def test_run_with_random_inputs_times_and_profile(tmp_path: Path) -> None:
     result = run(transposed(tmp_path), "--shape", "x=5,4", "--repeat", 3, "--profile", "--verify", "full", "--no-mmap")
     assert result.returncode == 0, result.stderr
