@@ -36,26 +36,6 @@ Status check_outputs(InferContext& context, DType first, DType others) {
   return OPFORGE_STATUS_OK;
 }
 
-void clear_halo(const Tensor& t) {
-  const Image x = image_of(t);
-  if (x.top + x.left + x.bottom + x.right == 0) return;
-  for (int64_t n = 0; n < x.images; ++n) {
-    for (int64_t b = 0; b < blocks16(x.channels); ++b) {
-      const int64_t lanes = x.channels - b * 16 <= 8 ? 8 : 16;
-      float* plane = x.data + n * x.batch + b * x.plane * 16;
-      const auto zero = [&](int64_t first, int64_t pixels) {
-        std::memset(plane + first * lanes, 0, sizeof(float) * pixels * lanes);
-      };
-      // The right edge of a row and the left edge of the next one are neighbours.
-      zero(0, x.top * x.row + x.left);
-      for (int64_t r = 0; r + 1 < x.height; ++r)
-        zero((x.top + r) * x.row + x.left + x.width, x.left + x.right);
-      const int64_t tail = (x.top + x.height) * x.row - x.right;
-      zero(tail, x.plane - tail);
-    }
-  }
-}
-
 bool read_activation(const Attributes& attributes, Activation* activation) {
   const StringView name = attributes.get_string("activation", "");
   const auto number = [&](const char* key, double otherwise) {

@@ -24,20 +24,12 @@ template <class T>
 T greater(T a, T b) {
   return a > b ? a : b;
 }
-inline bool same_shape(const Shape& a, const Shape& b) {
-  return a.rank == b.rank && std::memcmp(a.dims, b.dims, sizeof(int64_t) * a.rank) == 0;
-}
-inline bool same_layout(const Layout& a, const Layout& b) {
-  return a.kind == b.kind && a.top == b.top && a.left == b.left && a.bottom == b.bottom && a.right == b.right;
-}
 inline bool equals(StringView a, const char* b) {
   return a.size == static_cast<int64_t>(std::strlen(b)) && std::memcmp(a.data, b, a.size) == 0;
 }
 
 // The view of a c16 tensor, or of a plain NCHW one (row = width, plane = height * width).
 Image image_of(const Tensor& t);
-// Zeros in the frame around the image of a c16 tensor.
-void clear_halo(const Tensor& t);
 
 // Refuses outputs of another dtype than the kernel writes: files of strangers may say anything. `others` is
 // that of the outputs after the first, where it differs.

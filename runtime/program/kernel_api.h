@@ -48,6 +48,9 @@ struct Layout {
   LayoutKind kind = LayoutKind::kPlain;
   uint8_t top = 0, left = 0, bottom = 0, right = 0;
 };
+inline bool same_layout(const Layout& a, const Layout& b) {
+  return a.kind == b.kind && a.top == b.top && a.left == b.left && a.bottom == b.bottom && a.right == b.right;
+}
 
 // How a constant is packed (docs/design/runtime.md); a kernel that reads packed weights checks it.
 enum class Packing : uint8_t {
@@ -70,6 +73,12 @@ struct Shape {
     return n;
   }
 };
+inline bool same_shape(const Shape& a, const Shape& b) {
+  if (a.rank != b.rank) return false;
+  for (int i = 0; i < a.rank; ++i)
+    if (a.dims[i] != b.dims[i]) return false;
+  return true;
+}
 
 // A tensor is dense in its layout. An absent optional one has dtype kUndefined. Buffers are 64-byte aligned,
 // except those of the model's inputs and outputs, which are the caller's: aligned to the element only. data

@@ -191,10 +191,7 @@ Status DynamicRun::if_node(uint32_t n) {
 // Gives a value the tensor of another one; a subgraph of a hostile file may disagree about the dtype.
 Status DynamicRun::assign(int32_t value, const Slot& slot) {
   const Tensor wanted = declared(model_, value);
-  const Layout &a = slot.tensor.layout, &b = wanted.layout;
-  const bool same_layout =
-      a.kind == b.kind && a.top == b.top && a.left == b.left && a.bottom == b.bottom && a.right == b.right;
-  if (slot.tensor.dtype != wanted.dtype || !same_layout) {
+  if (slot.tensor.dtype != wanted.dtype || !same_layout(slot.tensor.layout, wanted.layout)) {
     return error_
         ->fail(OPFORGE_STATUS_CORRUPT, "a subgraph's value has another dtype or layout than its node says")
         .at("value %d", value);

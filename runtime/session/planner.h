@@ -23,14 +23,6 @@ inline int64_t bytes_of(const Tensor& tensor) {
   return storage_bytes(tensor.dtype, tensor.shape, tensor.layout);
 }
 
-inline bool same_layout(const Layout& a, const Layout& b) {
-  return a.kind == b.kind && a.top == b.top && a.left == b.left && a.bottom == b.bottom && a.right == b.right;
-}
-
-inline bool same_shape(const Shape& a, const Shape& b) {
-  return a.rank == b.rank && std::equal(a.dims, a.dims + a.rank, b.dims);
-}
-
 inline bool has_halo(const Layout& layout) {
   return (layout.top | layout.left | layout.bottom | layout.right) != 0;
 }

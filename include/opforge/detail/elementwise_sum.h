@@ -44,7 +44,6 @@ struct Summing {
   }
   struct Along {
     const Reduction* r;
-    int64_t first;  // e of the walk's element 0
     C lane[kMaxOutputs][kSumLanes];
   };
   struct Across {

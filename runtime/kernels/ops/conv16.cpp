@@ -210,7 +210,6 @@ void run_units(RunContext& c, const ConvState& s, const ConvArgs& a) {
 
 Status prepare_run(RunContext& c, const ConvState& s, ConvArgs* a, EpilogueRun* epilogue) {
   const Tensor& y = c.outputs[0];
-  if (is_c16(y)) clear_halo(y);
   const Status status = epilogue->prepare(c, s.epilogue, y);
   if (status != OPFORGE_STATUS_OK) return status;
   if (s.residual >= 0) {

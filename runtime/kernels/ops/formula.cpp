@@ -179,7 +179,6 @@ Status formula_run(RunContext& c) {
       run.run_formula(unit / strips / blocks, unit / strips % blocks, cut(height, strips, strip),
                       cut(height, strips, strip + 1));
     });
-    for (int i = 0; i < c.n_outputs; ++i) clear_halo(c.outputs[i]);
     return OPFORGE_STATUS_OK;
   }
   opforge_tensor in[bytecode::kMaxInputs], out[bytecode::kMaxOutputs];

@@ -63,7 +63,6 @@ Status pool_run(RunContext& c) {
   const PoolState& s = *static_cast<PoolState*>(c.state);
   const Tensor& y = c.outputs[0];
   if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
-  clear_halo(y);
   PoolArgs a{};
   a.x = image_of(c.inputs[0]), a.y = image_of(y);
   a.kernel_h = s.kernel[0], a.kernel_w = s.kernel[1];
@@ -92,7 +91,6 @@ Status global_infer(InferContext& c) {
 
 Status global_run(RunContext& c) {
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
-  clear_halo(c.outputs[0]);
   const Image x = image_of(c.inputs[0]), y = image_of(c.outputs[0]);
   const int64_t blocks = blocks16(x.channels);
   for_units(c, x.images * blocks,
@@ -131,7 +129,6 @@ Status resize_infer(InferContext& c) {
 Status resize_run(RunContext& c) {
   const ResizeState& s = *static_cast<ResizeState*>(c.state);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
-  clear_halo(c.outputs[0]);
   const Image x = image_of(c.inputs[0]), y = image_of(c.outputs[0]);
   const int64_t blocks = blocks16(x.channels),
                 strips = greater<int64_t>(1, int64_t(y.height) * y.width / 16384);
@@ -167,7 +164,6 @@ Status concat_infer(InferContext& c) {
 Status concat_run(RunContext& c) {
   const Tensor& out = c.outputs[0];
   if (out.shape.elements() == 0) return OPFORGE_STATUS_OK;
-  clear_halo(out);
   const Image y = image_of(out);
   const int64_t strips = greater<int64_t>(1, lesser<int64_t>(y.height, out.shape.elements() / 65536));
   for_units(c, y.images * strips, [&](int64_t, int64_t unit) {
@@ -204,7 +200,6 @@ Status reorder_run(RunContext& c) {
     std::memcpy(to.data, from.data, sizeof(float) * to.shape.elements());
     return OPFORGE_STATUS_OK;
   }
-  if (is_c16(to)) clear_halo(to);
   const Image x = image_of(from), y = image_of(to);
   const int64_t height = x.height,
                 strips = greater<int64_t>(1, lesser<int64_t>(height, to.shape.elements() / 65536));
