@@ -24,9 +24,14 @@ StringView view(const char* text) { return {text, static_cast<int64_t>(std::strl
 struct Index {
   const OpKernel* slots[kSlots] = {};
   uint32_t rows = 0;
+  bool complete = true;
   Index() {
     for (int t = 0; t < kernel_table_count; ++t) {
-      for (int32_t r = 0; r < kernel_tables[t]->count && rows < kMaxRows; ++r, ++rows) {
+      for (int32_t r = 0; r < kernel_tables[t]->count; ++r, ++rows) {
+        if (rows == kMaxRows) {
+          complete = false;
+          return;
+        }
         const OpKernel* row = kernel_tables[t]->rows + r;
         uint32_t at = hash(view(row->domain), view(row->name)) % kSlots;
         while (slots[at] != nullptr) at = (at + 1) % kSlots;
@@ -36,12 +41,17 @@ struct Index {
   }
 };
 
+const Index& index() {
+  static const Index made;
+  return made;
+}
+
 // Calls visit for each row of the operator until it returns true.
 template <class Visit>
 const OpKernel* search(StringView domain, StringView name, Visit visit) {
-  static const Index index;
-  for (uint32_t at = hash(domain, name) % kSlots; index.slots[at] != nullptr; at = (at + 1) % kSlots) {
-    const OpKernel* row = index.slots[at];
+  const auto& slots = index().slots;
+  for (uint32_t at = hash(domain, name) % kSlots; slots[at] != nullptr; at = (at + 1) % kSlots) {
+    const OpKernel* row = slots[at];
     if (same_text(domain, row->domain) && same_text(name, row->name) && visit(*row)) return row;
   }
   return nullptr;
@@ -54,6 +64,8 @@ const OpKernel* find_kernel(StringView domain, StringView name, int32_t since_ve
     return row.since_first <= since_version && since_version <= row.since_last;
   });
 }
+
+bool registry_complete() { return index().complete; }
 
 bool knows_operator(StringView domain, StringView name) {
   return search(domain, name, [](const OpKernel&) { return true; }) != nullptr;

@@ -112,6 +112,8 @@ Status Model::check_target(Error* error) {
 }
 
 Status Model::find_kernels(Error* error) {
+  if (!registry_complete())
+    return error->fail(OPFORGE_STATUS_INTERNAL, "this build has more kernels than its table holds");
   nodes_.resize(program_.counts.nodes);
   plugins_ = std::make_unique<Plugins>(program_, options_);
   std::vector<std::string> missing;
