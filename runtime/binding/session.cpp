@@ -85,16 +85,35 @@ PySession::PySession(const std::string& path, int threads, bool verify_full,
     inputs_.push_back(port(opforge_session_input(session_, k)));
   for (int32_t k = 0; k < opforge_session_output_count(session_); ++k)
     outputs_.push_back(port(opforge_session_output(session_, k)));
+  for (int32_t k = 0; k < opforge_session_output_count(session_); ++k) {
+    if (outputs_[static_cast<size_t>(k)].dtype == nullptr)
+      refuse_output(*opforge_session_output(session_, k));
+  }
 }
 
-PySession::~PySession() {
+PySession::~PySession() { close(); }
+
+// An output that no array can hold: better said now than in the first run.
+void PySession::refuse_output(const opforge_value_info& info) {
+  const std::string where = "output '" + std::string(info.name) + "'";
+  const std::string got = "ONNX dtype " + std::to_string(info.onnx_dtype);
+  close();
+  raise(OPFORGE_STATUS_UNSUPPORTED, {OPFORGE_STATUS_UNSUPPORTED, "NumPy has no dtype for an output",
+                                     where.c_str(), "a dtype with whole bytes per element", got.c_str(),
+                                     "cast the output in the model, or run the file through the C API", ""});
+}
+
+void PySession::close() {
   for (std::vector<Port>* ports : {&inputs_, &outputs_}) {
     for (Port& port : *ports) {
       Py_XDECREF(port.name);
       Py_XDECREF(port.dtype);
     }
   }
+  inputs_.clear();
+  outputs_.clear();
   opforge_session_close(session_);
+  session_ = nullptr;
 }
 
 struct PySession::Request {

@@ -42,6 +42,8 @@ class PySession {
     opforge_dtype dlpack;
   };
   struct Request;
+  [[noreturn]] void refuse_output(const opforge_value_info& info);
+  void close();
   class Held;
   bool fill(PyObject* array, const Port& port, opforge_tensor* tensor);
   static void* allocate(void* user, int32_t index, int32_t onnx_dtype, const int64_t* shape, int32_t ndim,

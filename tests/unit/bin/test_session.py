@@ -415,3 +415,14 @@ def test_c16_halo_is_zero_on_reused_memory(tmp_path: Path) -> None:
     given = np.random.default_rng(0).standard_normal((1, 20, 4, 5), F32)
     for _ in range(3):
         np.testing.assert_array_equal(session.run({"x": given})[session.outputs[0].name], given)
+
+
+def test_an_output_that_numpy_cannot_hold_is_refused_while_opening(tmp_path: Path) -> None:
+    b = Builder()
+    y = b.node("Identity", [b.input("x", F32, [2])], F32, [2], name="halves")
+    b.program.values[y].dtype = 22  # int4
+    b.output(y)
+    with pytest.raises(UnsupportedError) as caught:
+        b.session(tmp_path)
+    assert "output 'halves': NumPy has no dtype for an output" in str(caught.value)
+    assert "got: ONNX dtype 22" in str(caught.value)
