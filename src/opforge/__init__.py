@@ -47,7 +47,13 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a lazy module attribute can
         globals()[name] = value
         return value
     if name in _SUBMODULES:
-        return import_module(f"opforge.{name}")
+        try:
+            return import_module(f"opforge.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            message = f"opforge.{name} needs {name}, which is not installed: pip install 'opforge[{name}]'"
+            raise ModuleNotFoundError(message, name=name) from None
     raise AttributeError(f"module 'opforge' has no attribute {name!r}")
 
 

@@ -51,9 +51,11 @@ def author_code(what: str, where: str) -> Iterator[None]:
         if not frames:
             raise  # no line of the user's is involved: the fault is ours
         rows = "".join(f"\n    {f.filename}:{f.lineno}: {f.line}" for f in frames[-3:])
-        raise ArgumentError(
-            what, where=where, got=f"{type(problem).__name__}: {problem}{rows}", hint="correct the lines named above"
-        ) from problem
+        hint = "correct the lines named above"
+        if isinstance(problem, ModuleNotFoundError) and problem.name:
+            extra = problem.name in ("torch", "onnxruntime")
+            hint = f"pip install 'opforge[{problem.name}]'" if extra else f"install {problem.name}, or {hint}"
+        raise ArgumentError(what, where=where, got=f"{type(problem).__name__}: {problem}{rows}", hint=hint) from problem
 
 
 def _is_authors(file: str) -> bool:

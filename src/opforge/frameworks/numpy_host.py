@@ -43,7 +43,7 @@ def call(
     flat = [array for group in groups for array in group]
     binding = operator.bind(
         [ABSENT if array is None else array.shape for array in flat],
-        [None if array is None else DType.parse(array.dtype) for array in flat],
+        _dtypes(operator, groups),
         attributes,
     )
     row = (library or library_for([operator])).operator(operator.key)
@@ -94,6 +94,25 @@ def _arrays(operator: Operator, tensors: Sequence[Any]) -> list[list[Array | Non
             made.append(None if value is None else _native(np.asarray(value, dtype)))
         result.append(made)
     return result
+
+
+def _dtypes(operator: Operator, groups: list[list[Array | None]]) -> list[DType | None]:
+    """The dtypes of the arrays; one that opforge has not (complex, text, objects) names its argument."""
+    found: list[DType | None] = []
+    for parameter, group in zip(operator.signature.inputs, groups, strict=True):
+        for array in group:
+            try:
+                found.append(None if array is None else DType.parse(array.dtype))
+            except DtypeError:
+                raise DtypeError(
+                    "wrong dtype",
+                    where=f"{operator.qualified_name}, argument {parameter.name}",
+                    expected=f"{parameter.type}: {', '.join(d.name for d in operator.types.get(parameter.type, ()))}"
+                    if parameter.type in operator.types
+                    else parameter.type,
+                    got=str(array.dtype) if array is not None else None,
+                ) from None
+    return found
 
 
 def _is_weak(value: object) -> bool:

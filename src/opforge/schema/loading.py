@@ -25,6 +25,7 @@ _OWN_PACKAGE: Final = "opforge.ops"
 
 _lock = threading.RLock()
 _discovered: list[Operator] | None = None
+_given: dict[frozenset[str], list[Operator]] = {}  # names of modules -> operators that loading them gave
 
 
 def load(package_or_path: str | Path) -> list[Operator]:
@@ -49,6 +50,12 @@ def load(package_or_path: str | Path) -> list[Operator]:
         if operator not in found and any(operator.module == n or operator.module.startswith(f"{n}.") for n in names):
             found.append(operator)
     found = [operator for operator in found if not operator.is_gradient]
+    # A copy of a file declares operators that belong to the module of the first one: what it gave is remembered.
+    if found:
+        _given[frozenset(names)] = found
+    else:
+        earlier = _given.get(frozenset(names), [])
+        found = [o for o in earlier if o.since_version in registry.versions(o.domain, o.name)]
     if not found:
         raise ArgumentError(
             "no operators are declared there",

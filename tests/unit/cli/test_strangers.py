@@ -1,13 +1,17 @@
 """What a stranger brings: odd paths, a umask, variables, old packages, models that contradict themselves."""
 
 import os
+import shutil
 import stat
+import sys
 
+import numpy as np
 import pytest
 from onnx import parser, save
 
 import opforge as of
 from opforge.build import wheel
+from opforge.cli._targets import author_code
 from opforge.codegen.units import cpp_include
 from opforge.errors import SchemaError
 
@@ -133,9 +137,40 @@ def test_a_misspelt_name_is_left_to_pythons_words():
 
 
 def test_a_tensor_for_an_attribute():
-    import numpy as np
-
     from opforge.ops import clip_sigmoid
 
     with pytest.raises(TypeError, match="an attribute is a plain value; what is computed or trained is an input"):
         clip_sigmoid(np.ones(2, np.float32), lo=np.ones(1))
+
+
+def test_a_copy_of_an_operator_loads_as_often_as_one_likes(opforge, folder):
+    assert opforge("new", "Copied", "--path", "first").code == 0
+    shutil.copytree("first", "second")
+    (operator,) = of.load(folder / "first")
+    for _ in range(2):
+        assert of.load(folder / "second") == [operator]
+
+
+def test_a_dtype_that_opforge_has_not_names_its_argument():
+    from opforge.ops import custom_gelu
+
+    with pytest.raises(TypeError, match=r"CustomGELU, argument x: wrong dtype\n  expected: T: f16, .*\n  got: complex"):
+        custom_gelu(np.ones(2, complex))
+
+
+@pytest.mark.parametrize(("name", "words"), [("torch", "pip install 'opforge\\[torch\\]'"), ("nobodys", "install nob")])
+def test_a_module_that_is_not_installed(name, words):
+    with pytest.raises(ValueError, match=words), author_code("the module does not load", "net.py"):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_opforge_torch_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opforge.torch", None)
+
+    def absent(module):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(of, "import_module", absent)
+    monkeypatch.delitem(vars(of), "torch", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"opforge\.torch needs torch, .*pip install 'opforge\[torch\]'"):
+        _ = of.torch
