@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opforge.onnx.elementwise import ROWS, VALUE_TYPES
 from opforge.bin.lowering.graph import FLOAT, FLOATS, HALVES, Node, Value
 from opforge.expr import Node as Expression
 from opforge.expr import ProgramBuilder
+from opforge.onnx.elementwise import ROWS, VALUE_TYPES
 
 __all__ = ["as_number", "build"]
 

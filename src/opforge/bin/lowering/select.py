@@ -10,8 +10,8 @@ import onnx
 import onnx_ir as ir
 
 from opforge.bin.lowering.attention import lower_attention
-from opforge.onnx.elementwise import ORDERED, ROWS, VALUE_TYPES
 from opforge.bin.lowering.graph import FLOAT, FLOATS, Graph, Node, Value
+from opforge.onnx.elementwise import ORDERED, ROWS, VALUE_TYPES
 from opforge.passes import _edit
 from opforge.passes._dims import Dim
 from opforge.passes._operators import operator_of
