@@ -1,10 +1,10 @@
 // pool.cpp: a few job slots that idle workers scan. A caller publishes a job in a free slot, works on it
 // itself, and waits until no worker is inside; workers spin for a while, then sleep.
 //
-// Waking a worker costs the caller a system call and takes a while (microseconds to a tenth of a millisecond,
-// most under virtual machines), so workers are woken when a job or a run takes longer than that, or when what
-// jobs shortly after each other lost without workers adds up to it: the pool learns all these times. Workers
-// that spin take part in every job.
+// Waking a worker costs the caller a system call (microseconds, fifty and more under virtual machines), so
+// the pool learns what that and each region take. A short region runs on the caller alone; workers that spin
+// take part in all others; sleeping ones are woken for a region or run that takes longer than waking, or when
+// regions shortly after each other have lost as much without them.
 //
 // A worker enters a job by counting itself in before it looks at the job's state, and the caller closes the
 // job before it looks at the count (both sequentially consistent), so a job's fields are never read after the
@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -27,11 +28,14 @@ namespace opforge {
 namespace {
 
 constexpr int kSlots = 16;
-constexpr int kSpins = 256;      // between two looks at the clock: about 3 to 10 microseconds
-constexpr int kWaitSpins = 500;  // of a caller before it yields its CPU to the worker that it waits for
-// How long a worker without work spins before it sleeps: while a run is going on the next node comes soon.
-constexpr int64_t kPatience = 100'000, kPatienceInRun = 1'000'000;
-constexpr int64_t kLongestWake = 1'000'000;
+constexpr int kSpins = 256;       // between two looks at the clock: about 3 to 10 microseconds
+constexpr int kWaitSpins = 4000;  // of a caller before it yields its CPU to the worker that it waits for
+// How long a worker without work spins before it sleeps. Not longer: where others want the CPU a scheduler
+// favours who slept over who spun.
+constexpr int64_t kPatience = 50'000;
+// Regions that take less run on the caller alone: moving their data between two caches costs as much.
+constexpr double kWorthSharing = 20'000;
+constexpr int64_t kLongestStall = 100'000;
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -99,6 +103,13 @@ class Pool {
   int32_t threads() const { return threads_; }
 
   void run(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads, const void* site) {
+    const uint64_t key = Costs::key(reinterpret_cast<const void*>(body), site, n, grain);
+    const double cost = costs_.find(key);
+    if (cost >= 0 && cost < kWorthSharing) {
+      const int64_t begin = now_ns();
+      serial(n, grain, body, user);
+      return costs_.learn(key, static_cast<double>(now_ns() - begin));
+    }
     Job* job = take_slot();
     if (job == nullptr) return serial(n, grain, body, user);
     job->n = n;
@@ -113,12 +124,11 @@ class Pool {
     job->next.store(0, std::memory_order_relaxed);
     job->state.store(kOpen, std::memory_order_seq_cst);
     epoch_.fetch_add(1, std::memory_order_seq_cst);
-    const uint64_t key = Costs::key(reinterpret_cast<const void*>(body), site, n, grain);
     int64_t begin = now_ns();
     if (begin - last_.load(std::memory_order_relaxed) > kPatience)  // they would be asleep again
       lost_.store(0, std::memory_order_relaxed);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) {
-      wake(job->most, costs_.find(key));
+      wake(job->most, cost);
       begin = now_ns();
     }
     in_parallel = true;
@@ -140,11 +150,9 @@ class Pool {
   }
 
   int64_t run_begins(int32_t threads, const void* site) {
-    runs_.fetch_add(1, std::memory_order_relaxed);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) {
       const double cost = costs_.find(Costs::key(this, site, 0, 0)) / 2;  // parts of a run are serial
-      if (cost >= static_cast<double>(delay_.load(std::memory_order_relaxed) +
-                                      stall_.load(std::memory_order_relaxed))) {
+      if (cost >= price()) {
         epoch_.fetch_add(1, std::memory_order_seq_cst);
         wake(threads <= 0 || threads > threads_ ? threads_ - 1 : threads - 1, cost);
       }
@@ -153,7 +161,6 @@ class Pool {
   }
   void run_ends(const void* site, int64_t begin) {
     costs_.learn(Costs::key(this, site, 0, 0), static_cast<double>(now_ns() - begin));
-    runs_.fetch_sub(1, std::memory_order_relaxed);
   }
 
  private:
@@ -170,19 +177,13 @@ class Pool {
 
   // cost: of the work that waits in nanoseconds, negative when it is not known.
   void wake(int32_t workers, double cost) {
-    const int64_t delay = delay_.load(std::memory_order_relaxed);
-    const auto price = static_cast<double>(delay + stall_.load(std::memory_order_relaxed));
-    if (cost >= 0 && cost < price) {
+    if (cost >= 0 && cost < price()) {
       const double lost = lost_.load(std::memory_order_relaxed) + cost / 2;
       lost_.store(lost, std::memory_order_relaxed);
-      if (lost < price) {
-        delay_.store(delay - delay / 64, std::memory_order_relaxed);  // so that it is measured again some day
-        return;
-      }
+      if (lost < price()) return;
     }
     lost_.store(0, std::memory_order_relaxed);
     const int64_t begin = now_ns();
-    woken_.store(begin, std::memory_order_relaxed);
     {
       std::lock_guard<std::mutex> lock(mutex_);
     }  // who is about to sleep sees the epoch or the notification
@@ -191,14 +192,14 @@ class Pool {
     } else {
       for (int32_t k = 0; k < workers; ++k) condition_.notify_one();
     }
-    average(&stall_, now_ns() - begin);
+    const int64_t sample = std::min(now_ns() - begin, kLongestStall);
+    const int64_t old = stall_.load(std::memory_order_relaxed);
+    stall_.store(old + (sample - old) / 4, std::memory_order_relaxed);
   }
 
-  static void average(std::atomic<int64_t>* value, int64_t sample) {
-    if (sample > kLongestWake) sample = kLongestWake;
-    const int64_t old = value->load(std::memory_order_relaxed);
-    value->store(old + (sample - old) / 4, std::memory_order_relaxed);
-  }
+  // What a region must take for a wake-up to pay: the caller's part of it, and as much until a worker
+  // arrives.
+  double price() const { return 2 * static_cast<double>(stall_.load(std::memory_order_relaxed)); }
 
   void help(Job& job) {
     if (job.state.load(std::memory_order_relaxed) != kOpen) return;
@@ -217,9 +218,7 @@ class Pool {
         pause();
         if (++spins < kSpins) continue;
         spins = 0;
-        const int64_t patience = runs_.load(std::memory_order_relaxed) > 0 ? kPatienceInRun : kPatience;
-        if (now_ns() - idle > patience) break;
-        sched_yield();  // whoever else needs this CPU goes first
+        if (now_ns() - idle > kPatience) break;
       }
       if (now == seen) {
         sleepers_.fetch_add(1, std::memory_order_seq_cst);
@@ -227,8 +226,6 @@ class Pool {
         condition_.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
         lock.unlock();
         sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-        const int64_t since = woken_.exchange(0, std::memory_order_relaxed);
-        if (since != 0) average(&delay_, now_ns() - since);
         now = epoch_.load(std::memory_order_acquire);
       }
       seen = now;
@@ -240,10 +237,7 @@ class Pool {
   Job jobs_[kSlots];
   std::atomic<uint64_t> epoch_{0};
   std::atomic<int32_t> sleepers_{0};
-  std::atomic<int32_t> runs_{0};   // sessions' runs in progress
-  std::atomic<int64_t> woken_{0};  // when workers were last woken; 0 = one of them has arrived
-  std::atomic<int64_t> delay_{0};  // averages in nanoseconds: until a woken worker arrives,
-  std::atomic<int64_t> stall_{0};  // and what waking takes of the caller's time
+  std::atomic<int64_t> stall_{0};  // nanoseconds that waking takes of the caller's time, an average
   std::atomic<double> lost_{0};    // by jobs that woke nobody, since the last pause
   std::atomic<int64_t> last_{0};   // when the last job ended
   Costs costs_;

@@ -17,8 +17,8 @@ int32_t pool_threads();
 void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads,
                   const void* site = nullptr);
 
-// A run of many regions: while one lives, idle workers spin longer before they sleep, since the next node
-// comes soon, and a run that is known to be long wakes them when it begins. `site` tells runs apart.
+// A run of many regions: one that is known to be long wakes sleeping workers when it begins, so that its
+// first regions have them. `site` tells runs apart.
 class PoolRun {
  public:
   PoolRun(int32_t threads, const void* site);
