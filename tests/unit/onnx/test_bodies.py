@@ -97,6 +97,23 @@ def test_small_arguments_keep_their_accuracy():
         unregister(small)
 
 
+def test_sparse_body_loses_no_terms_on_several_threads():
+    """A scatter that adds on several threads at once would lose some in one of these runs."""
+    rng = np.random.default_rng(0)
+    counts = rng.integers(50, 200, 40)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indices = rng.integers(0, 60, indptr[-1])
+    values, dense = (
+        rng.standard_normal(indptr[-1]).astype(np.float32),
+        rng.standard_normal((60, 512)).astype(np.float32),
+    )
+    model = one_node_model(sparse_matmul)
+    expected = sparse_matmul.reference(values, indices, indptr, dense)
+    for _ in range(10):
+        got = ort(model, {"values": values, "indices": indices, "indptr": indptr, "dense": dense})[0]
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_sparse_body_takes_empty_rows_and_duplicates():
     values, indices, indptr = np.array([1.0, 2.0, 4.0]), np.array([1, 1, 0]), np.array([0, 0, 2, 2, 3, 3])
     dense = np.arange(6.0).reshape(2, 3)

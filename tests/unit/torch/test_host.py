@@ -14,6 +14,7 @@ import torch
 
 import opforge as of
 import opforge.torch
+from opforge.build.cache import cache_dir
 from opforge.errors import ArgumentError, BuildError, CandidateError, DtypeError, UnsupportedError
 from opforge.frameworks.torch import _accelerator, _adapter, all_entries
 from opforge.frameworks.torch._entries import find_entry, torch_name
@@ -35,12 +36,12 @@ def test_names_in_torch_ops_without_a_call_before_and_an_import_that_builds_noth
     code = (
         "import pathlib, torch, opforge.torch, opforge.ops, os\n"
         "print(any(pathlib.Path(os.environ['OPFORGE_CACHE']).rglob('*')))\n"
-        "os.environ['OPFORGE_JIT'] = 'off'; del os.environ['OPFORGE_CACHE']\n"
+        "os.environ['OPFORGE_JIT'] = 'off'; os.environ['OPFORGE_CACHE'] = os.environ['REAL_CACHE']\n"
         "print(torch.ops.com_example.custom_gelu.default._schema)\n"
         "print(torch.ops.com_example.custom_gelu_grad.default._schema)\n"
         "print(hasattr(torch.ops.com_example, 'no_such_thing'))\n"
     )
-    environment = {**os.environ, "OPFORGE_CACHE": str(tmp_path)}
+    environment = {**os.environ, "OPFORGE_CACHE": str(tmp_path), "REAL_CACHE": str(cache_dir())}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [
         "False",

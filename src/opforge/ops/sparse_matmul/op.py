@@ -18,7 +18,8 @@ _TYPES = {"T": of.floating, "I": of.index}
 
 
 # For runtimes without the kernel: the row of each entry is the number of rows that end before it, counted by a
-# running sum over marks at the row ends; then the products are gathered and scattered.
+# running sum over marks at the row ends; then the products are gathered and scattered. ScatterElements, not
+# ScatterND: ONNX Runtime adds with the latter on several threads at once, and loses terms of equal rows.
 _ONNX_BODY = """
     zero = Constant <value_ints: ints = [0]> ()
     one = Constant <value_ints: ints = [1]> ()
@@ -43,8 +44,10 @@ _ONNX_BODY = """
     shape = Concat <axis: int = 0> (rows, width)
     zeros = ConstantOfShape (shape)
     start = CastLike (zeros, dense)
-    where = Unsqueeze (row, one)
-    out = ScatterND <reduction: string = "add"> (start, where, products)
+    row_column = Unsqueeze (row, one)
+    extent = Shape (products)
+    where = Expand (row_column, extent)
+    out = ScatterElements <axis: int = 0, reduction: string = "add"> (start, where, products)
 """
 
 
