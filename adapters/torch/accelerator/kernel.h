@@ -2,11 +2,13 @@
 #pragma once
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/stable/c/shim.h>
+
+#include <stdexcept>
 
 #include "accelerator/operator.h"
 #include "common/attributes.h"
@@ -62,8 +64,10 @@ inline at::ScalarType scalar_type_of(opforge_dtype dtype, const std::string& whe
                 detail::dtype_name(dtype));
 }
 
+// PyTorch's own function: the template at::parallel_for runs serially in a library that is built without
+// OpenMP, and with it would bring a second OpenMP runtime.
 inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
-  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) { body(begin, end, user); });
+  if (torch_parallel_for(0, chunks, 1, body, user) != 0) throw std::runtime_error("parallel_for failed");
 }
 
 inline void fill_view(const at::Tensor& tensor, opforge_tensor* view) {
