@@ -10,7 +10,7 @@ from opforge.errors import CheckFailure, OpforgeError
 from opforge.schema import DType, Operator, f64
 from opforge.verify._rows import Array, Row, label, widest
 from opforge.verify.cases import Case, differentiable_cases
-from opforge.verify.gradients import check_gradient, differentiated, grad_check
+from opforge.verify.gradients import check_gradient, differentiated, grad_check, require_shapes
 from opforge.verify.hosts import Host
 
 __all__ = ["gradient", "second_derivative"]
@@ -64,15 +64,7 @@ def _rows(
         out = [operator.signature.outputs[k].type for k in range(len(grads))]
         typed = [g.astype((types.get(t) or DType.parse(t)).numpy) for g, t in zip(grads, out, strict=True)]
         found = host.gradients(operator, own, typed, case.attributes)
-        for parameter, value, source in zip(operator.signature.inputs, found, own, strict=True):
-            if value is not None and source is not None and value.shape != source.shape:
-                raise CheckFailure(
-                    f"the gradient of {parameter.name!r} has the wrong shape",
-                    where=operator.qualified_name,
-                    expected=source.shape,
-                    got=value.shape,
-                    hint="sum it over the broadcast dimensions",
-                )
+        require_shapes(operator, found, own)
         return [None if v is None else v.astype(np.float64) for v in found]
 
     names = [parameter.name for parameter in operator.signature.inputs]

@@ -13,7 +13,7 @@ from opforge.schema import Operator, f64, i64, registry
 from opforge.schema.gradient import ForwardAttribute, GradientProgram, Operand
 from opforge.verify.cases import differentiable_cases, surrogate
 
-__all__ = ["GradientResult", "backward", "check_gradient", "differentiated", "grad_check"]
+__all__ = ["GradientResult", "backward", "check_gradient", "differentiated", "grad_check", "require_shapes"]
 
 Array = np.ndarray[Any, Any]
 _STEPS = (2.0**-10, 2.0**-11, 2.0**-12)
@@ -73,6 +73,12 @@ def backward(
         results = result if isinstance(result, tuple) else (result,)
         values.update(zip(step.results, results, strict=True))
     found = [read(operand) for operand in program.results]
+    require_shapes(operator, found, inputs)
+    return found
+
+
+def require_shapes(operator: Operator, found: Sequence[Array | None], inputs: Sequence[Array | None]) -> None:
+    """Raise CheckFailure unless each gradient has the shape of its input, before anything can hide it."""
     for parameter, value, source in zip(operator.signature.inputs, found, inputs, strict=True):
         if value is not None and source is not None and value.shape != source.shape:
             raise CheckFailure(
@@ -82,7 +88,6 @@ def backward(
                 got=value.shape,
                 hint="sum it over the broadcast dimensions",
             )
-    return found
 
 
 def check_gradient(
