@@ -1,0 +1,127 @@
+"""Run onnx's own backend tests through opforge and ONNX Runtime, and count what passes.
+
+`python -m benchmarks.conformance` prints both counts, and ours per operator. `--write` keeps the list of the tests that
+pass (tests/data/conformance/passing.txt), which the test suite holds; `--json` writes every outcome.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from benchmarks._backend_tests import ENGINES, GROUPS, Outcome, cases, run_case
+from opforge.cli._output import table
+
+ROOT = Path(__file__).resolve().parent.parent
+PASSING = ROOT / "tests" / "data" / "conformance" / "passing.txt"
+SECONDS = 120
+"""A test that takes longer counts as failed."""
+
+
+def run(names: Iterable[tuple[str, str]], engine: str) -> Iterator[Outcome]:
+    """Run tests in a process of its own; a test that ends the process is an outcome, and the rest go on.
+
+    Args:
+        names: (group, test) pairs.
+        engine: one of `ENGINES`.
+    """
+    left = list(names)
+    while left:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.conformance", "--worker", engine],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write("\n".join(f"{group} {name}" for group, name in left) + "\n")
+        worker.stdin.close()
+        for line in worker.stdout:
+            if line.startswith("{"):
+                yield Outcome(**json.loads(line))
+                left.pop(0)
+        worker.wait()
+        if left:
+            group, name = left.pop(0)
+            yield Outcome(group, name, "", f"the process ended with {worker.returncode}")
+
+
+def _worker(engine: str) -> None:
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    for line in sys.stdin.read().splitlines():
+        group, name = line.split(" ", 1)
+        print(json.dumps(vars(run_case(group, name, engine))), file=out, flush=True)
+
+
+def passing() -> list[tuple[str, str]]:
+    """Return the (group, test) pairs that must pass."""
+    return [(g, n) for g, n in (line.split() for line in PASSING.read_text().splitlines() if line[:1] != "#")]
+
+
+def main() -> int:
+    """Count; 0 when every test of the kept list passed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.conformance", description=__doc__)
+    parser.add_argument("parts", nargs="*", help="parts of test names; all tests when none is given")
+    parser.add_argument("--group", choices=GROUPS, action="append", help="groups (all when none is given)")
+    parser.add_argument("--engine", choices=list(ENGINES), action="append", help="engines (both when none is given)")
+    parser.add_argument("--failures", action="store_true", help="print why tests of ours failed")
+    parser.add_argument("--json", type=Path, help="write every outcome to this file")
+    parser.add_argument("--write", action="store_true", help="keep the list of passing tests")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        _worker(options.worker)
+        return 0
+    groups = options.group or GROUPS
+    names = [(g, n) for g in groups for n in cases(g) if not options.parts or any(p in n for p in options.parts)]
+    outcomes = {engine: list(run(names, engine)) for engine in options.engine or ENGINES}
+    for engine, found in outcomes.items():
+        counts = Counter((o.group, o.passed) for o in found)
+        rows = [(g, counts[g, True], counts[g, True] + counts[g, False]) for g in groups]
+        table(f"{engine}: tests passed", ("group", "passed", "of"), rows)
+    ours = outcomes.get("opforge", [])
+    if ours:
+        _print_operators(ours)
+    if options.failures:
+        print("\n".join(f"{o.group} {o.name}: {o.failure}" for o in ours if not o.passed))
+    if options.json:
+        options.json.write_text(
+            json.dumps({e: [{**vars(o), "passed": o.passed} for o in f] for e, f in outcomes.items()}, indent=0) + "\n"
+        )
+    if options.write and not options.parts and not options.group:
+        PASSING.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{o.group} {o.name}" for o in ours if o.passed]
+        head = "# Tests of onnx's backend suite that pass; kept by `python -m benchmarks.conformance --write`.\n"
+        PASSING.write_text(head + "\n".join(lines) + "\n")
+    if not PASSING.is_file() or not ours:
+        return 0
+    good = {(o.group, o.name) for o in ours if o.passed}
+    lost = [p for p in passing() if p in set(names) and p not in good]
+    for group, name in lost:
+        print(f"lost: {group} {name}")
+    return 1 if lost else 0
+
+
+def _print_operators(outcomes: list[Outcome]) -> None:
+    """Print, per operator, how many of its node tests pass."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.group == "node":
+            found[outcome.operator].append(outcome.passed)
+    whole = sorted(name for name, passed in found.items() if all(passed))
+    print(f"\nevery test passes ({len(whole)} operators): {', '.join(whole)}")
+    rows = [(n, sum(p), len(p)) for n, p in sorted(found.items()) if not all(p)]
+    table("operators with tests that do not pass", ("operator", "passed", "of"), rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
