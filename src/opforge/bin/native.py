@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from opforge._environment import check_runtime_variables
 from opforge.errors import ToolchainError
 
 __all__ = ["crc32c", "native"]
@@ -15,6 +16,7 @@ __all__ = ["crc32c", "native"]
 @cache
 def native() -> Any:  # noqa: ANN401 - a compiled module
     """Return the compiled module, or say how to get it."""
+    check_runtime_variables()
     try:
         return import_module("opforge._lib._native")
     except ImportError as error:

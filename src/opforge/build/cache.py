@@ -101,11 +101,12 @@ class Cache:
         """Move the finished shared object into place and record the files that it depends on.
 
         `started` is the time (ns) before the compiler ran: a file edited since then may not be what it read, so
-        such a result serves this process only and is not recorded.
+        such a result serves this process only and is not recorded. The change time counts, which no program
+        sets: a header with a modification time in the future is recorded like any other.
         """
         folder = self._folder(name, key)
         files = list(files)
-        if any(path.stat().st_mtime_ns >= started for path in files):
+        if any(path.stat().st_ctime_ns >= started for path in files):
             unrecorded = folder / f"{name}-{uuid.uuid4().hex[:16]}.so"
             built.replace(unrecorded)
             return unrecorded
@@ -170,7 +171,7 @@ def _unchanged(record: Path) -> bool:
     try:
         files = json.loads(record.read_text(encoding="utf-8"))["files"]
         return record.with_suffix(".so").is_file() and all(file_hash(Path(p)) == known for p, known in files.items())
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a record that is not ours
         return False
 
 

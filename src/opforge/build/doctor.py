@@ -11,6 +11,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from opforge._environment import isa, thread_count
 from opforge._paths import include_dir, library_dir, runtime_library
 from opforge.build.cache import cache_dir
 from opforge.build.flags import default_profile
@@ -103,6 +104,14 @@ def _jit() -> DoctorRow:
     return DoctorRow("OPFORGE_JIT", "ok", jit_mode())
 
 
+def _isa() -> DoctorRow:
+    return DoctorRow("OPFORGE_ISA", "ok", isa() or "not set")
+
+
+def _threads() -> DoctorRow:
+    return DoctorRow("OPFORGE_NUM_THREADS", "ok", str(thread_count() or "not set"))
+
+
 def _profile() -> DoctorRow:
     return DoctorRow("OPFORGE_PROFILE", "ok", default_profile())
 
@@ -125,6 +134,8 @@ _LOOKS: dict[str, Callable[[], DoctorRow]] = {
     "build cache": _cache,
     "OPFORGE_JIT": _jit,
     "OPFORGE_PROFILE": _profile,
+    "OPFORGE_ISA": _isa,
+    "OPFORGE_NUM_THREADS": _threads,
     "OPFORGE_LIBRARY_PATH": _library_path,
 }
 

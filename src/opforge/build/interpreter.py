@@ -7,6 +7,7 @@ import hashlib
 import warnings
 from functools import cache
 
+from opforge._environment import check_runtime_variables
 from opforge._paths import runtime_library
 from opforge.build import abi
 from opforge.build.flags import default_profile
@@ -47,8 +48,10 @@ def runtime() -> ctypes.CDLL:
     """Load libopforge.
 
     Raises:
+        ArgumentError: ``OPFORGE_ISA`` or ``OPFORGE_NUM_THREADS`` has a wrong value.
         ToolchainError: this installation lacks it or it cannot be loaded.
     """
+    check_runtime_variables()
     path = runtime_library()
     try:
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)

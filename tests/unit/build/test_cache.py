@@ -67,6 +67,23 @@ def test_edited_header_rebuilds_whatever_its_time_stamp(scale):
     assert build(operator) == first  # the old content is still there
 
 
+def test_header_dated_in_the_future_is_recorded(scale):
+    operator = scale("Future")
+    os.utime(operator.sources[0].with_name("factor.h"), (4e9, 4e9))
+    first = build(operator)
+    assert first.with_suffix(".json").is_file()
+    assert build(operator) == first
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"files": 3}', "not json", '{"files": {"/no/such": null}}'])
+def test_a_record_that_is_not_ours_rebuilds(scale, content):
+    first = build(scale("Record"))
+    first.with_suffix(".json").write_text(content)
+    second = build(scale("Record"))
+    assert second.is_file()
+    assert second.with_suffix(".json").is_file()
+
+
 def test_edit_is_seen_by_the_next_process(tmp_path):
     folder = write_scale(tmp_path / "package", "NextProcess")
     out, err = run_child(folder).communicate()

@@ -31,7 +31,11 @@ def test_wrong_settings_are_rows_not_exceptions(monkeypatch):
     monkeypatch.setenv("OPFORGE_JIT", "maybe")
     monkeypatch.setenv("OPFORGE_CACHE", "/proc/nowhere")
     monkeypatch.setenv("OPFORGE_LIBRARY_PATH", "relative/folder")
+    monkeypatch.setenv("OPFORGE_ISA", "avx2")
+    monkeypatch.setenv("OPFORGE_NUM_THREADS", "0")
     found = rows()
+    assert "expected: baseline, v3, v4" in found["OPFORGE_ISA"].detail
+    assert "expected: a number from 1 to 256" in found["OPFORGE_NUM_THREADS"].detail
     assert found["OPFORGE_JIT"].state == "missing"
     assert "expected: auto, off or require" in found["OPFORGE_JIT"].detail
     assert found["OPFORGE_LIBRARY_PATH"].state == "missing"
