@@ -79,6 +79,7 @@ def _rows(case: Case, rounds: list[dict[str, float]]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "case": case.name,
+                "group": case.group,
                 "metric": case.metric,
                 "threads": case.threads,
                 "ours": statistics.median(r[OURS] for r in rounds),

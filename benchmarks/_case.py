@@ -7,7 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Case:
         limits: peer -> ratio that the issue asks for; ratio = peer / ours, above 1 means opforge is better.
         rounds: fresh processes.
         needs: what must be importable.
+        group: name of the file that the case is in (set by `all_cases`).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Case:
     threads: int = 1
     rounds: int = 7
     needs: tuple[str, ...] = ()
+    group: str = ""
 
 
 def all_cases() -> list[Case]:
@@ -51,7 +53,8 @@ def all_cases() -> list[Case]:
     found: list[Case] = []
     for path in sorted((Path(__file__).parent / "cases").glob("*.py")):
         if not path.stem.startswith("_"):
-            found += import_module(f"benchmarks.cases.{path.stem}").CASES
+            cases = import_module(f"benchmarks.cases.{path.stem}").CASES
+            found += [replace(case, group=path.stem) for case in cases]
     return found
 
 

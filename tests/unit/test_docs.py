@@ -228,20 +228,31 @@ def test_bench_table_prints_the_results(tmp_path):
         "peer": "torch",
         "peer_value": 3e-3,
         "ratio": 3.0,
+        "interval": [2.9, 3.1],
+        "limit": 3.5,
+        "verdict": "below",
+        "group": "operators",
     }
-    (tmp_path / "results.json").write_text(json.dumps([row]))
+    other = {**row, "case": "net", "group": "models", "peer_value": 4e-3, "ratio": 4.0, "limit": None, "verdict": ""}
+    third = {**other, "case": "net two", "ratio": 1.0, "peer": "jax"}
+    (tmp_path / "results.json").write_text(json.dumps([row, other, third]))
     script = ROOT / "tools/bench_table.py"
     done = subprocess.run(
         [sys.executable, script, tmp_path / "results.json"], capture_output=True, text=True, check=True
     )
-    assert "| gelu | 1 | 1.00 ms | torch | 3.00 ms | 3.00 |" in done.stdout
+    assert "| gelu | 1 | 1.00 ms | torch | 3.00 ms | 3.00 | 2.90 to 3.10 | 3.50, short |" in done.stdout
     page = tmp_path / "page.md"
-    page.write_text("a\n<!-- bench begin -->\nold\n<!-- bench end -->\nb\n")
+    whole = "a\n<!-- bench begin -->\nold\n<!-- bench end -->\nb\n"
+    page.write_text(whole + "<!-- bench begin: models -->\nold\n<!-- bench end -->\nb\n")
     subprocess.run(
         [sys.executable, script, tmp_path / "results.json", "--write", page], capture_output=True, check=True
     )
     assert "old" not in page.read_text()
-    assert "| gelu |" in page.read_text()
+    first, second = page.read_text().split("<!-- bench begin: models -->")
+    assert "| gelu |" in first
+    assert "| gelu |" not in second
+    assert "| net | 1 | 1.00 ms | 4.00 |  |" in second
+    assert "| geometric mean | 1 | | 4.00 | 1.00 |" in second
     assert page.read_text().startswith("a\n<!-- bench begin -->\n")
     assert page.read_text().endswith("<!-- bench end -->\nb\n")
 
