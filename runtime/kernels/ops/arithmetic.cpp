@@ -30,6 +30,7 @@ enum Op {
   kBitOr,
   kBitXor,
   kBitNot,
+  kShift,
 };
 
 constexpr bool compares(Op op) { return op >= kEqual && op <= kGreaterOrEqual; }
@@ -54,7 +55,7 @@ T wrap(uint64_t value) {
 }
 
 template <Op op, class T>
-auto apply(T a, T b, bool floor_mod) {
+auto apply(T a, T b, bool flag) {
   const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
   if constexpr (op == kAdd) return wrap<T>(x + y);
   if constexpr (op == kSub) return wrap<T>(x - y);
@@ -67,7 +68,7 @@ auto apply(T a, T b, bool floor_mod) {
   if constexpr (op == kMod) {
     if (b == 0 || (std::is_signed_v<T> && b == static_cast<T>(-1))) return T{0};
     const T r = static_cast<T>(a % b);
-    return floor_mod && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
+    return flag && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
   }
   if constexpr (op == kMin) return a < b ? a : b;
   if constexpr (op == kMax) return a > b ? a : b;
@@ -84,6 +85,11 @@ auto apply(T a, T b, bool floor_mod) {
   if constexpr (op == kBitOr) return static_cast<T>(a | b);
   if constexpr (op == kBitXor) return static_cast<T>(a ^ b);
   if constexpr (op == kBitNot) return static_cast<T>(~a);
+  if constexpr (op == kShift) {
+    // A count that is negative or as large as the width leaves the sign's extension only.
+    if (y >= 8 * sizeof(T)) return static_cast<T>(!flag && a < 0 ? -1 : 0);
+    return flag ? wrap<T>(x << y) : static_cast<T>(a >> y);
+  }
 }
 
 // One operand: where element k of the broadcast result comes from.
@@ -101,7 +107,7 @@ struct Operand {
 };
 
 template <Op op, class T>
-void loop(RunContext& c, const Tensor& a, const Tensor& b, bool floor_mod) {
+void loop(RunContext& c, const Tensor& a, const Tensor& b, bool flag) {
   const Shape& out = c.outputs[0].shape;
   Operand x{&a, {}}, y{&b, {}};
   broadcast_strides(a.shape, out, x.strides);
@@ -112,8 +118,7 @@ void loop(RunContext& c, const Tensor& a, const Tensor& b, bool floor_mod) {
   const T *p = a.as<T>(), *q = b.as<T>();
   c.parallel(out.elements(), 8192, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
-      to[k] = straight ? apply<op>(p[k], q[k], floor_mod)
-                       : apply<op>(p[x.at(k, out)], q[y.at(k, out)], floor_mod);
+      to[k] = straight ? apply<op>(p[k], q[k], flag) : apply<op>(p[x.at(k, out)], q[y.at(k, out)], flag);
     }
   });
 }
@@ -136,32 +141,33 @@ bool integer(DType dtype) {
 
 template <Op op>
 Status run_pair(RunContext& c, const Tensor& a, const Tensor& b) {
-  // ONNX: fmod=1 truncates (sign of the dividend), fmod=0 floors (sign of the divisor).
-  const bool floor_mod = op == kMod && c.attributes->get_int("fmod", 0) == 0;
+  // ONNX: fmod=1 truncates (sign of the dividend), fmod=0 floors (sign of the divisor). Of a shift: left.
+  const bool flag = op == kMod ? c.attributes->get_int("fmod", 0) == 0
+                               : op == kShift && equals(c.attributes->get_string("direction", ""), "LEFT");
   switch (a.dtype) {
     case DType::kU8:
-      loop<op, uint8_t>(c, a, b, floor_mod);
+      loop<op, uint8_t>(c, a, b, flag);
       break;
     case DType::kI8:
-      loop<op, int8_t>(c, a, b, floor_mod);
+      loop<op, int8_t>(c, a, b, flag);
       break;
     case DType::kU16:
-      loop<op, uint16_t>(c, a, b, floor_mod);
+      loop<op, uint16_t>(c, a, b, flag);
       break;
     case DType::kI16:
-      loop<op, int16_t>(c, a, b, floor_mod);
+      loop<op, int16_t>(c, a, b, flag);
       break;
     case DType::kU32:
-      loop<op, uint32_t>(c, a, b, floor_mod);
+      loop<op, uint32_t>(c, a, b, flag);
       break;
     case DType::kI32:
-      loop<op, int32_t>(c, a, b, floor_mod);
+      loop<op, int32_t>(c, a, b, flag);
       break;
     case DType::kU64:
-      loop<op, uint64_t>(c, a, b, floor_mod);
+      loop<op, uint64_t>(c, a, b, flag);
       break;
     default:
-      loop<op, int64_t>(c, a, b, floor_mod);
+      loop<op, int64_t>(c, a, b, flag);
   }
   return OPFORGE_STATUS_OK;
 }
@@ -185,6 +191,13 @@ Status infer(InferContext& c) {
   }
   c.outputs[0].shape = out;
   return OPFORGE_STATUS_OK;
+}
+
+Status shift_infer(InferContext& c) {
+  const StringView direction = c.attributes->get_string("direction", "");
+  if (!equals(direction, "LEFT") && !equals(direction, "RIGHT"))
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "direction is neither LEFT nor RIGHT");
+  return infer<kShift>(c);
 }
 
 template <Op op>
@@ -219,6 +232,7 @@ constexpr OpKernel kRows[] = {
     {"", "BitwiseOr", 18, kNewest, nullptr, infer<kBitOr>, run<kBitOr>, 0, 2},
     {"", "BitwiseXor", 18, kNewest, nullptr, infer<kBitXor>, run<kBitXor>, 0, 2},
     {"", "BitwiseNot", 18, kNewest, nullptr, infer<kBitNot>, run<kBitNot>},
+    {"", "BitShift", 11, kNewest, nullptr, shift_infer, run<kShift>, 0, 2},
 };
 
 }  // namespace

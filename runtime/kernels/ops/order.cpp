@@ -1,64 +1,15 @@
-// order.cpp: ArgMax, ArgMin, TopK and CumSum.
+// order.cpp: ArgMax, ArgMin, Hardmax, TopK, CumSum and CumProd.
 #include <algorithm>
 
 #include "kernels/move.h"
+#include "kernels/types.h"
 
 namespace opforge {
 namespace {
 
 using namespace kernels;
 
-// Calls f(T*) with a null pointer of the element type of `dtype`; false when there is no kernel for it.
-template <class F>
-bool with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kF32:
-      f(static_cast<float*>(nullptr));
-      return true;
-    case DType::kF64:
-      f(static_cast<double*>(nullptr));
-      return true;
-    case DType::kI64:
-      f(static_cast<int64_t*>(nullptr));
-      return true;
-    case DType::kU64:
-      f(static_cast<uint64_t*>(nullptr));
-      return true;
-    case DType::kI32:
-      f(static_cast<int32_t*>(nullptr));
-      return true;
-    case DType::kU32:
-      f(static_cast<uint32_t*>(nullptr));
-      return true;
-    case DType::kI16:
-      f(static_cast<int16_t*>(nullptr));
-      return true;
-    case DType::kU16:
-      f(static_cast<uint16_t*>(nullptr));
-      return true;
-    case DType::kI8:
-      f(static_cast<int8_t*>(nullptr));
-      return true;
-    case DType::kU8:
-      f(static_cast<uint8_t*>(nullptr));
-      return true;
-    default:
-      return false;
-  }
-}
-bool has_type(DType dtype) {
-  return with_type(dtype, [](auto*) {});
-}
-Status no_type(InferContext& c) {
-  return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "there is no kernel for this dtype");
-}
-Status bad_axis(InferContext& c, int64_t axis, int rank) {
-  return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "axis %lld is out of range for rank %d",
-                static_cast<long long>(axis), rank);
-}
-
 // ---- ArgMax, ArgMin
-// -----------------------------------------------------------------------------------------
 Status arg_infer(InferContext& c) {
   if (Status wrong = check_outputs(c, DType::kI64)) return wrong;
   const Shape& x = c.inputs[0].shape;
@@ -81,6 +32,18 @@ Status arg_infer(InferContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
+// Index of the greatest (least) of `size` elements; NaN counts as such, the first one.
+template <bool MAX, class T>
+int64_t best_of(const T* at, int64_t size, int64_t stride, bool last) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < size; ++i) {
+    const T a = at[i * stride], b = at[best * stride];
+    const bool better = MAX ? a > b : a < b;
+    if (better || (last && a == b) || (a != a && b == b)) best = i;
+  }
+  return best;
+}
+
 template <bool MAX>
 Status arg_run(RunContext& c) {
   const Shape& shape = c.inputs[0].shape;
@@ -94,13 +57,7 @@ Status arg_run(RunContext& c) {
     c.parallel(split.outer * split.inner, grain, [&](int64_t begin, int64_t end) {
       for (int64_t e = begin; e < end; ++e) {
         const T* at = x + e / split.inner * split.size * split.inner + e % split.inner;
-        int64_t best = 0;
-        for (int64_t i = 1; i < split.size; ++i) {
-          const T a = at[i * split.inner], b = at[best * split.inner];
-          const bool better = MAX ? a > b : a < b;
-          if (better || (last && a == b) || (a != a && b == b)) best = i;
-        }
-        y[e] = best;
+        y[e] = best_of<MAX>(at, split.size, split.inner, last);
       }
     });
   });
@@ -108,7 +65,6 @@ Status arg_run(RunContext& c) {
 }
 
 // ---- TopK
-// ---------------------------------------------------------------------------------------------------
 Status topk_infer(InferContext& c) {
   if (Status wrong = check_outputs(c, c.inputs[0].dtype, DType::kI64)) return wrong;
   const Shape& x = c.inputs[0].shape;
@@ -165,12 +121,11 @@ Status topk_run(RunContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-// ---- CumSum
-// -------------------------------------------------------------------------------------------------
-Status cumsum_infer(InferContext& c) {
+// ---- CumSum, CumProd
+Status cumulative_infer(InferContext& c) {
   if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   const Shape& x = c.inputs[0].shape;
-  if (!has_type(c.inputs[0].dtype) || !is_plain(c.inputs[0])) return no_type(c);
+  if (!has_sum_type(c.inputs[0].dtype) || !is_plain(c.inputs[0])) return no_type(c);
   if (c.inputs[1].data == nullptr) return c.need_data(1);
   int64_t axis = 0, count = 0;
   if (!read_values(c.inputs[1], &axis, 1, &count) || count != 1 || axis_of(axis, x.rank) < 0)
@@ -179,26 +134,65 @@ Status cumsum_infer(InferContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-Status cumsum_run(RunContext& c) {
+template <bool PRODUCT>
+Status cumulative_run(RunContext& c) {
   const Shape& shape = c.inputs[0].shape;
   const AxisSplit split(shape, axis_of(index_at(c.inputs[1], 0), shape.rank));
   const bool exclusive = c.attributes->get_int("exclusive", 0) != 0,
              reverse = c.attributes->get_int("reverse", 0) != 0;
-  with_type(c.inputs[0].dtype, [&](auto* type) {
+  // Columns of a unit go through the rows together, so that memory is read in its order.
+  constexpr int64_t kColumns = 64;
+  const int64_t columns = lesser(split.inner, kColumns), units = ceil_div(split.inner, columns);
+  with_sum_type(c.inputs[0].dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const T* x = c.inputs[0].as<T>();
     T* y = c.outputs[0].as<T>();
-    const int64_t grain = greater<int64_t>(1, 16384 / greater<int64_t>(split.size, 1));
-    c.parallel(split.outer * split.inner, grain, [&](int64_t begin, int64_t end) {
+    c.parallel(split.outer * units, grain_of(split.size * columns), [&](int64_t begin, int64_t end) {
       for (int64_t e = begin; e < end; ++e) {
-        const int64_t first = e / split.inner * split.size * split.inner + e % split.inner;
-        T sum = 0;
+        const int64_t from = e % units * columns, n = lesser(columns, split.inner - from);
+        const int64_t first = e / units * split.size * split.inner + from;
+        T sums[kColumns];
+        for (int64_t j = 0; j < n; ++j) sums[j] = PRODUCT ? 1 : 0;
         for (int64_t i = 0; i < split.size; ++i) {
           const int64_t at = first + (reverse ? split.size - 1 - i : i) * split.inner;
-          const T next = static_cast<T>(sum + x[at]);
-          y[at] = exclusive ? sum : next;
-          sum = next;
+          for (int64_t j = 0; j < n; ++j) {
+            // 16-bit integers are promoted to int, where their product could overflow.
+            const auto a = sums[j] * std::conditional_t < PRODUCT && sizeof(T) == 2, uint32_t, T > (1);
+            const T next = static_cast<T>(PRODUCT ? a * x[at + j] : a + x[at + j]);
+            y[at + j] = exclusive ? sums[j] : next;
+            sums[j] = next;
+          }
         }
+      }
+    });
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+// ---- Hardmax: 1 at the first greatest element of the axis
+Status hardmax_infer(InferContext& c) {
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
+  const Shape& x = c.inputs[0].shape;
+  const int64_t given = c.attributes->get_int("axis", -1);
+  if (axis_of(given, x.rank) < 0) return bad_axis(c, given, x.rank);
+  if (!is_real(c.inputs[0].dtype) || !is_plain(c.inputs[0])) return no_type(c);
+  c.outputs[0].shape = x;
+  return OPFORGE_STATUS_OK;
+}
+
+Status hardmax_run(RunContext& c) {
+  const Shape& shape = c.inputs[0].shape;
+  if (shape.elements() == 0) return OPFORGE_STATUS_OK;
+  const AxisSplit split(shape, axis_of(c.attributes->get_int("axis", -1), shape.rank));
+  with_real(c.inputs[0].dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const T* x = c.inputs[0].as<T>();
+    T* y = c.outputs[0].as<T>();
+    c.parallel(split.outer * split.inner, grain_of(split.size), [&](int64_t begin, int64_t end) {
+      for (int64_t e = begin; e < end; ++e) {
+        const int64_t first = e / split.inner * split.size * split.inner + e % split.inner;
+        const int64_t best = best_of<true>(x + first, split.size, split.inner, false);
+        for (int64_t i = 0; i < split.size; ++i) y[first + i * split.inner] = i == best ? T(1) : T(0);
       }
     });
   });
@@ -208,8 +202,10 @@ Status cumsum_run(RunContext& c) {
 const OpKernel kRows[] = {
     {"", "ArgMax", 1, kNewest, nullptr, arg_infer, arg_run<true>},
     {"", "ArgMin", 1, kNewest, nullptr, arg_infer, arg_run<false>},
+    {"", "Hardmax", 13, kNewest, nullptr, hardmax_infer, hardmax_run},
     {"", "TopK", 10, kNewest, nullptr, topk_infer, topk_run, kAnyOutput, 2},
-    {"", "CumSum", 11, kNewest, nullptr, cumsum_infer, cumsum_run, 0, 2},
+    {"", "CumSum", 11, kNewest, nullptr, cumulative_infer, cumulative_run<false>, 0, 2},
+    {"", "CumProd", 26, kNewest, nullptr, cumulative_infer, cumulative_run<true>, 0, 2},
 };
 
 }  // namespace

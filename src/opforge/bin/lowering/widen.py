@@ -16,9 +16,9 @@ HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 KEEP = frozenset(
     """
-    Cast CastLike Concat ConstantOfShape CumSum DepthToSpace Expand Flatten Gather GatherElements GatherND Identity
-    NonZero Pad Reshape Scatter ScatterElements ScatterND Shape Size Slice SpaceToDepth Split Squeeze Tile Transpose
-    Trilu Unsqueeze Compress ReverseSequence
+    Cast CastLike Concat ConstantOfShape DepthToSpace Expand Flatten Gather GatherElements GatherND Identity
+    EyeLike NonZero Pad Reshape Scatter ScatterElements ScatterND Shape Size Slice SpaceToDepth Split Squeeze Tile
+    TensorScatter Transpose Trilu Unsqueeze Compress ReverseSequence
     """.split()
 )
 """Operators that move elements of any type."""
