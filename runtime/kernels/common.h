@@ -53,7 +53,7 @@ void read_ints(const Attributes& attributes, const char* name, int n, int64_t ot
 
 // Calls f(slot, unit) for every unit. A slot is used by one thread at a time, so it can own a piece of
 // scratch; there are at most context.threads of them. Which slot gets a unit may vary: results must not
-// depend on it.
+// depend on it. As in the pool, the first slot goes up from the first unit and the others down from the last.
 template <class F>
 void for_units(RunContext& context, int64_t units, F&& f) {
   const int64_t slots = lesser<int64_t>(units, context.threads);
@@ -61,10 +61,12 @@ void for_units(RunContext& context, int64_t units, F&& f) {
     for (int64_t u = 0; u < units; ++u) f(int64_t{0}, u);
     return;
   }
-  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> claimed{0}, back{units};
   context.parallel(slots, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t slot = begin; slot < end; ++slot)
-      for (int64_t u; (u = next.fetch_add(1, std::memory_order_relaxed)) < units;) f(slot, u);
+    for (int64_t slot = begin; slot < end; ++slot) {
+      for (int64_t front = 0; claimed.fetch_add(1, std::memory_order_relaxed) < units; ++front)
+        f(slot, slot == 0 ? front : back.fetch_sub(1, std::memory_order_relaxed) - 1);
+    }
   });
 }
 

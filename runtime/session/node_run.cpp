@@ -25,7 +25,9 @@ Status run_fail(RunContext* context, Status code, const char* format, ...) {
 }
 
 void run_parallel(RunContext* context, int64_t n, int64_t grain, RangeBody body, void* user) {
-  parallel_for(n, grain, body, user, context->threads, context->attributes);
+  // A context belongs to a node for one set of shapes, except in dynamic runs, where it tells nothing.
+  const auto site = reinterpret_cast<uint64_t>(context->attributes) * 3 ^ reinterpret_cast<uint64_t>(context);
+  parallel_for(n, grain, body, user, context->threads, site);
 }
 
 Status at_node(const Model& model, uint32_t node, Status status, Error* error) {

@@ -86,6 +86,10 @@ int32_t available_threads() {
     if (end != text && *end == '\0' && errno == 0 && number >= 1)
       return smaller(number > kMost ? kMost : static_cast<int32_t>(number), kMost);
   }
+  return available_cpus();
+}
+
+int32_t available_cpus() {
   const int32_t cpus = smaller(affinity_cpus(), smaller(cgroup_v2_cpus(), cgroup_v1_cpus()));
   return cpus < 1 ? 1 : smaller(cpus, kMost);
 }

@@ -12,10 +12,10 @@ namespace opforge {
 
 class Costs {
  public:
-  static uint64_t key(const void* body, const void* site, int64_t n, int64_t grain) {
+  static uint64_t key(const void* body, uint64_t site, int64_t n, int64_t grain) {
     uint64_t h = 0;
-    for (uint64_t part : {reinterpret_cast<uint64_t>(body), reinterpret_cast<uint64_t>(site),
-                          static_cast<uint64_t>(n), static_cast<uint64_t>(grain)}) {
+    for (uint64_t part :
+         {reinterpret_cast<uint64_t>(body), site, static_cast<uint64_t>(n), static_cast<uint64_t>(grain)}) {
       h = (h ^ part) * 0x9E3779B97F4A7C15ull;
       h ^= h >> 29;
     }

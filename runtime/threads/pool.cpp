@@ -1,10 +1,17 @@
-// pool.cpp: a few job slots that idle workers scan. A caller publishes a job in a free slot, works on it
-// itself, and waits until no worker is inside; workers spin for a while, then sleep.
+// pool.cpp: a few job slots that awake workers scan. A caller publishes a job in a free slot, works on it
+// itself, and waits until no worker is inside.
 //
-// Waking a worker costs the caller a system call (microseconds, fifty and more under virtual machines), so
-// the pool learns what that and each region take. A short region runs on the caller alone; workers that spin
-// take part in all others; sleeping ones are woken for a region or run that takes longer than waking, or when
-// regions shortly after each other have lost as much without them.
+// Who is awake follows four rules:
+//  - Waking costs (a system call, and a while until the worker is there), so sleeping workers are woken for a
+//    run or region whose work is known to save more than that, or when those shortly before have lost as
+//    much.
+//  - A worker stays awake, spinning, while a run lasts and for a while after it, so that one wake-up serves a
+//    run and all that follow closely.
+//  - Callers and awake workers together are never more than the CPUs.
+//  - A worker that lately lost more of its CPU to others than it got stands back for ten times the
+//  difference:
+//    a caller waits for it as long as that, and would be better off alone. One that finds itself on the CPU
+//    of the caller, which cannot run meanwhile, moves to another.
 //
 // A worker enters a job by counting itself in before it looks at the job's state, and the caller closes the
 // job before it looks at the count (both sequentially consistent), so a job's fields are never read after the
@@ -16,26 +23,28 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <new>
 #include <thread>
 
+#include "threads/clock.h"
 #include "threads/costs.h"
+#include "threads/cpu.h"
 
 namespace opforge {
 namespace {
 
 constexpr int kSlots = 16;
-constexpr int kSpins = 256;       // between two looks at the clock: about 3 to 10 microseconds
-constexpr int kWaitSpins = 4000;  // of a caller before it yields its CPU to the worker that it waits for
-// How long a worker without work spins before it sleeps. Not longer: where others want the CPU a scheduler
-// favours who slept over who spun.
-constexpr int64_t kPatience = 50'000;
+constexpr int kSpins = 256;                  // between two looks at the clock: 3 to 10 microseconds
+constexpr int kWaitSpins = 4000;             // of a caller before it lets the CPU go between looks
+constexpr int64_t kPatience = 200'000;       // a worker stays awake so long after a run
+constexpr int64_t kRunPatience = 2'000'000;  // and so long without a job while one lasts
+// What waking must save: the caller's stall (10 to 60 microseconds) and as much until the worker is there.
+constexpr double kWakeUp = 60'000;
 // Regions that take less run on the caller alone: moving their data between two caches costs as much.
-constexpr double kWorthSharing = 20'000;
-constexpr int64_t kLongestStall = 100'000;
+constexpr double kWorthSharing = 8'000;
+constexpr int kSample = 16;  // of short regions, one in so many is timed
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -47,6 +56,8 @@ void pause() {
 
 enum State : int32_t { kFree = 0, kFilling = 1, kOpen = 2, kClosed = 3 };
 
+// The caller takes chunks from the front, workers from the back, so that from region to region the parts of a
+// tensor stay in the caches where they are.
 struct alignas(64) Job {
   std::atomic<int32_t> state{kFree};
   std::atomic<int32_t> inside{0};  // workers that look at the job or work on it
@@ -54,29 +65,31 @@ struct alignas(64) Job {
   int64_t n = 0, grain = 1, chunks = 0, batch = 1;
   opforge_range_fn body = nullptr;
   void* user = nullptr;
-  alignas(64) std::atomic<int64_t> next{0};  // chunk
+  alignas(64) std::atomic<int64_t> claimed{0};
+  std::atomic<int64_t> back{0};  // of the claimed ones, those taken from the back
 };
 
 thread_local bool in_parallel = false;
-
-int64_t now_ns() {
-  const auto time = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-}
+// The run that this thread is in: how many it is nested in, and what its regions would take one thread.
+thread_local int run_depth = 0;
+thread_local double run_work = 0;
+thread_local uint32_t short_regions = 0;
 
 // Claims chunks, a few at a time, and runs each by itself: the chunks are the same for any number of threads.
 // Returns how many it ran.
-int64_t work(Job& job) {
+int64_t work(Job& job, bool caller) {
   const int64_t n = job.n, grain = job.grain, chunks = job.chunks, batch = job.batch;
   for (int64_t done = 0;;) {
-    const int64_t first = job.next.fetch_add(batch, std::memory_order_relaxed);
-    if (first >= chunks) return done;
-    const int64_t last = chunks - first < batch ? chunks : first + batch;
-    for (int64_t c = first; c < last; ++c) {
+    const int64_t claimed = job.claimed.fetch_add(batch, std::memory_order_relaxed);
+    if (claimed >= chunks) return done;
+    const int64_t count = std::min(batch, chunks - claimed);
+    const int64_t first =
+        caller ? done : chunks - count - job.back.fetch_add(count, std::memory_order_relaxed);
+    for (int64_t c = first; c < first + count; ++c) {
       const int64_t begin = c * grain;
       job.body(job.user, begin, n - begin < grain ? n : begin + grain);
     }
-    done += last - first;
+    done += count;
   }
 }
 
@@ -90,7 +103,7 @@ void serial(int64_t n, int64_t grain, opforge_range_fn body, void* user) {
 
 class Pool {
  public:
-  explicit Pool(int32_t threads) : threads_(threads) {
+  explicit Pool(int32_t threads) : threads_(threads), cpus_(available_cpus()) {
     for (int32_t k = 1; k < threads; ++k) {
       try {
         std::thread([this] { loop(); }).detach();
@@ -102,68 +115,107 @@ class Pool {
   }
   int32_t threads() const { return threads_; }
 
-  void run(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads, const void* site) {
+  void run(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads, uint64_t site) {
     const uint64_t key = Costs::key(reinterpret_cast<const void*>(body), site, n, grain);
     const double cost = costs_.find(key);
     if (cost >= 0 && cost < kWorthSharing) {
+      if (cost < kWorthSharing / 2 && ++short_regions % kSample != 0) return serial(n, grain, body, user);
       const int64_t begin = now_ns();
       serial(n, grain, body, user);
       return costs_.learn(key, static_cast<double>(now_ns() - begin));
     }
-    Job* job = take_slot();
-    if (job == nullptr) return serial(n, grain, body, user);
-    job->n = n;
-    job->grain = grain;
-    job->chunks = n / grain + (n % grain != 0);
-    job->batch = job->chunks / (int64_t{threads} * 8);
-    if (job->batch < 1) job->batch = 1;
-    job->body = body;
-    job->user = user;
-    const int64_t useful = job->chunks < threads ? job->chunks : threads;
-    job->most = static_cast<int32_t>(useful) - 1;
-    job->next.store(0, std::memory_order_relaxed);
-    job->state.store(kOpen, std::memory_order_seq_cst);
-    epoch_.fetch_add(1, std::memory_order_seq_cst);
-    int64_t begin = now_ns();
-    if (begin - last_.load(std::memory_order_relaxed) > kPatience)  // they would be asleep again
-      lost_.store(0, std::memory_order_relaxed);
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) {
-      wake(job->most, cost);
-      begin = now_ns();
+    const bool alone = run_depth == 0;  // a region outside of a run
+    if (alone) enters();
+    const int64_t chunks = n / grain + (n % grain != 0);
+    const auto useful = static_cast<int32_t>(std::min<int64_t>(chunks, threads)) - 1;
+    const int32_t helpers = call(useful, cost, alone);
+    Job* job = helpers > 0 ? take_slot() : nullptr;
+    const int64_t begin = now_ns();
+    int64_t end, done = chunks;
+    if (job == nullptr) {
+      serial(n, grain, body, user);
+      end = now_ns();
+    } else {
+      job->n = n;
+      job->grain = grain;
+      job->chunks = chunks;
+      job->batch = std::max<int64_t>(1, chunks / (int64_t{threads} * 8));
+      job->body = body;
+      job->user = user;
+      job->most = helpers;
+      job->claimed.store(0, std::memory_order_relaxed);
+      job->back.store(0, std::memory_order_relaxed);
+      job->state.store(kOpen, std::memory_order_seq_cst);
+      epoch_.fetch_add(1, std::memory_order_seq_cst);
+      caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
+      in_parallel = true;
+      done = work(*job, true);
+      in_parallel = false;
+      job->state.store(kClosed, std::memory_order_seq_cst);
+      end = now_ns();
+      wait(*job);
+      job->state.store(kFree, std::memory_order_release);
     }
-    in_parallel = true;
-    const int64_t done = work(*job);
-    in_parallel = false;
-    job->state.store(kClosed, std::memory_order_seq_cst);
-    const int64_t end = now_ns();
-    last_.store(end, std::memory_order_relaxed);
-    if (done > 0)  // as if the caller had done all
-      costs_.learn(key, static_cast<double>(end - begin) * static_cast<double>(job->chunks) /
-                            static_cast<double>(done));
-    for (int spins = 0; job->inside.load(std::memory_order_seq_cst) != 0; ++spins) {
-      if (spins < kWaitSpins)
-        pause();
-      else
-        sched_yield();
+    if (done > 0) {  // as if the caller had done all
+      const double all =
+          static_cast<double>(end - begin) * static_cast<double>(chunks) / static_cast<double>(done);
+      costs_.learn(key, all);
+      run_work += all;
     }
-    job->state.store(kFree, std::memory_order_release);
+    if (alone) leaves();
   }
 
-  int64_t run_begins(int32_t threads, const void* site) {
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) {
-      const double cost = costs_.find(Costs::key(this, site, 0, 0)) / 2;  // parts of a run are serial
-      if (cost >= price()) {
-        epoch_.fetch_add(1, std::memory_order_seq_cst);
-        wake(threads <= 0 || threads > threads_ ? threads_ - 1 : threads - 1, cost);
-      }
-    }
-    return now_ns();
+  void run_begins(int32_t threads, uint64_t key) {
+    if (run_depth++ != 0) return;
+    run_work = 0;
+    enters();
+    call(threads <= 0 || threads > threads_ ? threads_ - 1 : threads - 1, costs_.find(key), true);
   }
-  void run_ends(const void* site, int64_t begin) {
-    costs_.learn(Costs::key(this, site, 0, 0), static_cast<double>(now_ns() - begin));
+  void run_ends(uint64_t key) {
+    if (--run_depth != 0) return;
+    costs_.learn(key, run_work);
+    leaves();
   }
 
  private:
+  void enters() {
+    callers_.fetch_add(1, std::memory_order_relaxed);
+    caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
+    if (now_ns() - last_.load(std::memory_order_relaxed) > kPatience)  // nobody would have stayed awake
+      lost_.store(0, std::memory_order_relaxed);
+  }
+  void leaves() {
+    last_.store(now_ns(), std::memory_order_relaxed);
+    callers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  // How many workers can help with work that takes one thread `cost` nanoseconds (negative: not known); wakes
+  // some when that pays. `first`: work that comes on its own, not as a part of what was asked for before.
+  int32_t call(int32_t useful, double cost, bool first) {
+    const int32_t most = std::min(useful, cpus_ - callers_.load(std::memory_order_relaxed));
+    const int32_t awake = awake_.load(std::memory_order_relaxed);
+    if (most <= awake) return most;
+    if (cost >= 0) {
+      const double saved = cost * most / (most + 1);
+      const double lost = lost_.load(std::memory_order_relaxed);
+      if (saved + (first ? lost : 0) < kWakeUp) {
+        if (first) lost_.store(lost + saved, std::memory_order_relaxed);
+        return awake;
+      }
+    }
+    lost_.store(0, std::memory_order_relaxed);
+    int32_t woken;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      woken = std::min(most, threads_ - 1) - awake_.load(std::memory_order_relaxed);
+      if (woken <= 0) return most;
+      awake_.fetch_add(woken, std::memory_order_relaxed);
+      wanted_ += woken;
+    }
+    for (int32_t k = 0; k < woken; ++k) condition_.notify_one();
+    return most;
+  }
+
   Job* take_slot() {
     for (Job& job : jobs_) {
       int32_t expected = kFree;
@@ -175,74 +227,76 @@ class Pool {
     return nullptr;
   }
 
-  // cost: of the work that waits in nanoseconds, negative when it is not known.
-  void wake(int32_t workers, double cost) {
-    if (cost >= 0 && cost < price()) {
-      const double lost = lost_.load(std::memory_order_relaxed) + cost / 2;
-      lost_.store(lost, std::memory_order_relaxed);
-      if (lost < price()) return;
+  static void wait(const Job& job) {
+    for (int spins = 0; job.inside.load(std::memory_order_seq_cst) != 0; ++spins) {
+      if (spins < kWaitSpins)
+        pause();
+      else
+        let_go();
     }
-    lost_.store(0, std::memory_order_relaxed);
-    const int64_t begin = now_ns();
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-    }  // who is about to sleep sees the epoch or the notification
-    if (workers >= threads_ - 1) {
-      condition_.notify_all();
-    } else {
-      for (int32_t k = 0; k < workers; ++k) condition_.notify_one();
-    }
-    const int64_t sample = std::min(now_ns() - begin, kLongestStall);
-    const int64_t old = stall_.load(std::memory_order_relaxed);
-    stall_.store(old + (sample - old) / 4, std::memory_order_relaxed);
   }
 
-  // What a region must take for a wake-up to pay: the caller's part of it, and as much until a worker
-  // arrives.
-  double price() const { return 2 * static_cast<double>(stall_.load(std::memory_order_relaxed)); }
-
-  void help(Job& job) {
-    if (job.state.load(std::memory_order_relaxed) != kOpen) return;
+  bool help(Job& job) {
+    if (job.state.load(std::memory_order_relaxed) != kOpen) return false;
     const int32_t before = job.inside.fetch_add(1, std::memory_order_seq_cst);
-    if (job.state.load(std::memory_order_seq_cst) == kOpen && before < job.most) work(job);
+    const bool enter = job.state.load(std::memory_order_seq_cst) == kOpen && before < job.most;
+    if (enter) work(job, false);
     job.inside.fetch_sub(1, std::memory_order_seq_cst);
+    return enter;
   }
 
   void loop() {
     in_parallel = true;  // what a worker starts runs serially
     uint64_t seen = 0;
+    CpuShare share;
     for (;;) {
-      uint64_t now;
-      const int64_t idle = now_ns();
-      for (int spins = 0; (now = epoch_.load(std::memory_order_acquire)) == seen;) {
-        pause();
-        if (++spins < kSpins) continue;
-        spins = 0;
-        if (now_ns() - idle > kPatience) break;
-      }
-      if (now == seen) {
-        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      {
         std::unique_lock<std::mutex> lock(mutex_);
-        condition_.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
-        lock.unlock();
-        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-        now = epoch_.load(std::memory_order_acquire);
+        condition_.wait(lock, [&] { return wanted_ > 0; });
+        --wanted_;
       }
-      seen = now;
-      for (Job& job : jobs_) help(job);
+      share.restart();
+      for (int64_t idle = now_ns(), now = idle; stays(now, idle); now = now_ns()) {
+        for (int spins = 0; spins < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spins)
+          pause();
+        const uint64_t epoch = epoch_.load(std::memory_order_acquire);
+        if (epoch != seen) {
+          seen = epoch;
+          for (Job& job : jobs_) help(job);
+          idle = now_ns();
+        }
+        const int32_t theirs = caller_cpu_.load(std::memory_order_relaxed);
+        if (theirs >= 0 && theirs == current_cpu() && callers_.load(std::memory_order_relaxed) > 0)
+          move_away(theirs);
+        if (const int64_t over = share.overdrawn(now_ns())) {
+          stand_back(over);
+          share.restart();
+        }
+      }
+      awake_.fetch_sub(1, std::memory_order_relaxed);
     }
   }
 
+  bool stays(int64_t now, int64_t idle) const {
+    const int32_t callers = callers_.load(std::memory_order_relaxed);
+    if (callers + awake_.load(std::memory_order_relaxed) > cpus_) return false;
+    if (callers > 0) return now - idle < kRunPatience;
+    return now - std::max(idle, last_.load(std::memory_order_relaxed)) < kPatience;
+  }
+
   int32_t threads_;
+  const int32_t cpus_;
   Job jobs_[kSlots];
-  std::atomic<uint64_t> epoch_{0};
-  std::atomic<int32_t> sleepers_{0};
-  std::atomic<int64_t> stall_{0};  // nanoseconds that waking takes of the caller's time, an average
-  std::atomic<double> lost_{0};    // by jobs that woke nobody, since the last pause
-  std::atomic<int64_t> last_{0};   // when the last job ended
+  alignas(64) std::atomic<uint64_t> epoch_{0};   // counts published jobs
+  alignas(64) std::atomic<int32_t> callers_{0};  // threads in a run, or in a region outside of one
+  std::atomic<int32_t> caller_cpu_{-1};          // of the last one
+  std::atomic<int32_t> awake_{0};                // workers that spin, work or stand back, or were called
+  std::atomic<int64_t> last_{0};                 // when the last run ended
+  std::atomic<double> lost_{0};  // nanoseconds, by work that woke nobody, since the last pause
   Costs costs_;
   std::mutex mutex_;
   std::condition_variable condition_;
+  int32_t wanted_ = 0;  // workers that were called and have not woken up yet
 };
 
 // The pool lives until the process ends: its threads are detached and use it. A child of fork() has none of
@@ -254,6 +308,7 @@ void forget_after_fork() {
   current.store(nullptr, std::memory_order_relaxed);
   making.store(0, std::memory_order_relaxed);
   in_parallel = false;
+  run_depth = 0;
 }
 
 Pool* pool() {
@@ -280,15 +335,18 @@ int32_t pool_threads() {
 }
 
 PoolRun::PoolRun(int32_t threads, const void* site)
-    : pool_(threads == 1 || in_parallel ? nullptr : pool()), site_(site) {
-  if (pool_ != nullptr) begin_ = static_cast<Pool*>(pool_)->run_begins(threads, site);
+    : pool_(threads == 1 || in_parallel ? nullptr : pool()),
+      key_(Costs::key(pool_, reinterpret_cast<uint64_t>(site), 0, 0)) {
+  if (pool_ != nullptr) static_cast<Pool*>(pool_)->run_begins(threads, key_);
 }
 PoolRun::~PoolRun() {
-  if (pool_ != nullptr) static_cast<Pool*>(pool_)->run_ends(site_, begin_);
+  // In a child of a fork in the middle of a run the pool is another one, and has not seen this run begin.
+  if (pool_ != nullptr && pool_ == current.load(std::memory_order_relaxed))
+    static_cast<Pool*>(pool_)->run_ends(key_);
 }
 
 void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads,
-                  const void* site) {
+                  uint64_t site) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
   if (threads == 1 || n <= grain || in_parallel) return serial(n, grain, body, user);

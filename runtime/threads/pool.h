@@ -13,12 +13,12 @@ int32_t pool_threads();
 
 // Calls body over [0, n) in chunks [k*grain, min((k+1)*grain, n)), on at most `threads` threads (0 = all),
 // the caller among them. The chunks depend on n and grain only. Nested calls run serially on their thread.
-// `site` tells calls with the same body apart whose work differs (a node's attributes); it may be null.
+// `site` tells calls with the same body apart whose work differs (a node and its shapes); it may be 0.
 void parallel_for(int64_t n, int64_t grain, opforge_range_fn body, void* user, int32_t threads,
-                  const void* site = nullptr);
+                  uint64_t site = 0);
 
-// A run of many regions: one that is known to be long wakes sleeping workers when it begins, so that its
-// first regions have them. `site` tells runs apart.
+// A run of many regions: workers that it wakes stay awake until it ends, and one whose regions are known to
+// take long wakes them when it begins. `site` tells runs apart.
 class PoolRun {
  public:
   PoolRun(int32_t threads, const void* site);
@@ -28,12 +28,13 @@ class PoolRun {
 
  private:
   void* pool_;  // a run that spans a fork ends in the pool that it began in
-  const void* site_;
-  int64_t begin_ = 0;
+  uint64_t key_;
 };
 
 // What this process may use: OPFORGE_NUM_THREADS, else the CPUs of the affinity mask, at most the cgroup's
 // quota.
 int32_t available_threads();
+// The same without OPFORGE_NUM_THREADS.
+int32_t available_cpus();
 
 }  // namespace opforge

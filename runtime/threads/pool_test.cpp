@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "threads/clock.h"
 #include "threads/costs.h"
+#include "threads/cpu.h"
 
 namespace {
 
@@ -73,14 +75,34 @@ void pauses() {
 
 void costs() {
   static opforge::Costs table;
-  const uint64_t key = opforge::Costs::key(&table, nullptr, 5, 1);
-  expect(key != opforge::Costs::key(&table, &key, 5, 1) && key != opforge::Costs::key(&table, nullptr, 6, 1),
+  const uint64_t key = opforge::Costs::key(&table, 0, 5, 1);
+  expect(key != opforge::Costs::key(&table, 1, 5, 1) && key != opforge::Costs::key(&table, 0, 6, 1),
          "regions that differ share a key");
   expect(table.find(key) < 0, "the cost of a region that never ran is known");
   table.learn(key, 100);
   expect(table.find(key) == 100, "a cost is forgotten");
   table.learn(key, 1e9);
   expect(table.find(key) == 150, "one slow run counts for too much");
+}
+
+void shares() {
+  opforge::CpuShare share;
+  constexpr int64_t kMs = 1'000'000;
+  expect(share.book(kMs, 3 * kMs) == 0, "one lost slice sends a worker away");
+  expect(share.book(0, 3 * kMs) == 2 * kMs, "a worker stays where it gets nothing");
+  for (int k = 0; k < 20; ++k)
+    expect(share.book(3 * kMs, 3 * kMs) == 0, "a worker leaves a CPU that it has half of");
+  expect(share.book(100 * kMs, 0) == 0 && share.book(0, 5 * kMs) == kMs, "time of long ago counts");
+}
+
+// A worker that shares the caller's CPU moves to another one and may go back later.
+void moves() {
+  cpu_set_t before{}, after{};
+  sched_getaffinity(0, sizeof before, &before);
+  const int32_t cpu = opforge::current_cpu();
+  opforge::move_away(cpu);
+  sched_getaffinity(0, sizeof after, &after);
+  expect(CPU_EQUAL(&before, &after), "moving away changes the mask");
 }
 
 }  // namespace
@@ -100,6 +122,8 @@ int main() {
   many_callers();
   pauses();
   costs();
+  shares();
+  moves();
   const pid_t child = fork();
   if (child == 0) {
     many_callers();
