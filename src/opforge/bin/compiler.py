@@ -19,7 +19,7 @@ from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
 from opforge.bin.session import Session
 from opforge.errors import ArgumentError, UnsupportedError
-from opforge.passes import _edit
+from opforge.passes import _edit, close_subgraphs
 
 if TYPE_CHECKING:
     ModelLike = str | os.PathLike[str] | onnx.ModelProto
@@ -73,7 +73,8 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
     inputs = [program.values[index] for index in program.graphs[0].inputs]
     shapes = {v.name: [d for d in v.shape or [] if isinstance(d, int)] for v in inputs}
     static = all(v.shape is not None and len(shapes[v.name]) == len(v.shape) for v in inputs)
-    if not static or program.required or len(program.graphs) > 1:
+    tensors = all(value.kind == "tensor" for value in program.values)
+    if not static or not tensors or program.required or len(program.graphs) > 1:
         return None
     with tempfile.TemporaryDirectory(prefix="opforge-plan-") as folder:
         draft = Path(folder) / "draft.bin"
@@ -110,6 +111,7 @@ def compile_program(
     report = CompileReport(target=target, opset=model.opset_imports.get("", 0), source_nodes=len(_edit.nodes(model)))
     if tune:
         report.warnings.append("tune=True has no effect: the target cpu chooses its tiles when it is loaded")
+    close_subgraphs.call(model)
     report.warnings += resolve.resolve(model, operators)
     report.passes, report.conversions = pipeline.prepare(model, check=check)
     graph = lower(model)
@@ -125,12 +127,13 @@ def compile_program(
 
 def lower(model: ir.Model) -> Graph:
     """Select kernels, fuse, and lay out."""
-    graph = select.select(model)
-    convolution.block_convolutions(graph)
-    fuse.fuse(graph)
-    attention.join_products(graph)
-    layout.assign_layouts(graph)
-    return graph
+    main = select.select(model)
+    for graph in main.walk():
+        convolution.block_convolutions(graph)
+        fuse.fuse(graph)
+        attention.join_products(graph)
+        layout.assign_layouts(graph)
+    return main
 
 
 def _choice(what: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -22,6 +22,7 @@ from opforge.bin.layout import (
     OPERATOR,
     PLAN_ENTRY,
     VALUE,
+    VALUE_KINDS,
     AttributeKind,
     Kind,
 )
@@ -119,6 +120,7 @@ class _Decoder:
             top, left, bottom, right = r["halo"].tolist()
             layout = Layout(LAYOUT_KINDS[r["layout"]], (top, left, bottom, right))
             value = Value(self.strings[r["name"]], int(r["dtype"]), shape, layout, None, self.strings[r["packing"]])
+            value.kind = VALUE_KINDS[r["kind"]]
             if r["flags"] & 1:
                 value.data = self._constant(value, int(r["offset"]), int(r["size"]))
             values.append(value)

@@ -20,6 +20,7 @@ from opforge.bin.layout import (
     PLAN_ENTRY,
     SMALL,
     VALUE,
+    VALUE_KINDS,
     AttributeKind,
     Kind,
 )
@@ -140,6 +141,7 @@ class _Encoder:
             row["halo"] = value.layout.halo
             row["packing"] = self.text(value.packing)
             row["scale"] = row["zero_point"] = -1
+            row["kind"] = VALUE_KINDS.index(value.kind)
             row["first_dimension"] = len(dims)
             for dim in value.shape or ():
                 dims.append(self.dimensions.add(dim, f"value {value.name!r}"))

@@ -22,6 +22,7 @@ __all__ = [
     "SECTION",
     "SMALL",
     "VALUE",
+    "VALUE_KINDS",
     "VERSION",
     "AttributeKind",
     "DimensionOp",
@@ -37,6 +38,7 @@ BLOCK = 1 << 20
 SMALL = 64 << 10
 """Constants up to this size come first in the weights."""
 LAYOUT_KINDS = ("plain", "c16", "nhwc", "nhwc16")
+VALUE_KINDS = ("tensor", "sequence", "optional", "optional_sequence")
 
 
 class Kind(IntEnum):
@@ -131,7 +133,8 @@ VALUE = np.dtype(
         ("quantisation_block", "<u2"),
         ("scale", "<i4"),
         ("zero_point", "<i4"),
-        ("reserved", "V16"),
+        ("kind", "u1"),
+        ("reserved", "V15"),
     ]
 )
 GRAPH = np.dtype(

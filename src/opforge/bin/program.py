@@ -23,7 +23,7 @@ class Layout:
 
 @dataclass
 class Value:
-    """One tensor of a graph.
+    """One tensor of a graph, or a sequence or optional of tensors.
 
     Attributes:
         name: unique within the program; original ONNX name where there is one.
@@ -32,6 +32,8 @@ class Value:
         layout: placement in memory.
         data: packed bytes of a constant (any array; stored as it lies), else None.
         packing: how ``data`` is packed ("" = dense row-major), e.g. "matmul16", "conv16", "winograd16".
+        kind: "tensor", "sequence", "optional" or "optional_sequence"; of the latter three, ``dtype`` and ``shape`` are
+            those of the tensors inside.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Value:
     layout: Layout = field(default_factory=Layout)
     data: np.ndarray[Any, Any] | None = None
     packing: str = ""
+    kind: str = "tensor"
 
 
 @dataclass(frozen=True)

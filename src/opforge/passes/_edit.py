@@ -22,6 +22,7 @@ __all__ = [
     "replace_value",
     "scalar",
     "set_meta",
+    "subgraphs",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +32,17 @@ def graphs(model: ir.Model) -> Iterator[ir.Graph]:
     """Yield the main graph, then every subgraph."""
     yield model.graph
     yield from model.graph.subgraphs()
+
+
+def subgraphs(node: ir.Node) -> list[ir.Graph]:
+    """Return the graphs that a node holds, outermost only."""
+    found: list[ir.Graph] = []
+    for attr in node.attributes.values():
+        if attr.type is ir.AttributeType.GRAPH:
+            found.append(attr.as_graph())
+        elif attr.type is ir.AttributeType.GRAPHS:
+            found.extend(attr.as_graphs())
+    return found
 
 
 def nodes(model: ir.Model) -> list[ir.Node]:
@@ -66,9 +78,13 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:  # noqa: AN
 
 
 def only_consumer(value: ir.Value) -> ir.Node | None:
-    """Return the one node that reads ``value`` (once), unless it is also a graph output."""
+    """Return the one node that reads ``value`` (once), unless it is also a graph output or stands in another graph.
+
+    What a subgraph reads of the graph around it stays where it is: a loop would compute it again and again.
+    """
     uses = list(value.uses())
-    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+    alone = len(uses) == 1 and not value.is_graph_output() and uses[0].node.graph is value.graph
+    return uses[0].node if alone else None
 
 
 def add_constant(graph: ir.Graph, data: Array | float | int, name: str = "constant") -> ir.Value:

@@ -193,7 +193,14 @@ def _group_norm(node: ir.Node) -> None:
         _set_input(node, index, np.repeat(data, channels // len(data)))
 
 
+def _scan(node: ir.Node) -> None:
+    from opforge.passes.lower_scan import lower_batched
+
+    lower_batched(node)
+
+
 RULES: dict[tuple[str, int], Rule] = {
+    ("Scan", 9): _scan,
     ("Slice", 10): _slice,
     ("TopK", 10): _top_k,
     ("Upsample", 10): _upsample,

@@ -43,7 +43,9 @@ def _evaluate(node: ir.Node, inputs: list[Array | None], opset: int) -> list[Arr
         result = operator(*inputs, **_attributes(node, operator))
         return [np.asarray(r) for r in (result if isinstance(result, (tuple, list)) else [result])]
     proto = ir.to_proto(node)
-    feeds = {v.name or "": a for v, a in zip(node.inputs, inputs, strict=True) if v is not None and a is not None}
+    feeds = {f"{k}": a for k, a in enumerate(inputs) if a is not None}
+    for name in feeds:
+        proto.input[int(name)] = name  # values of different graphs may share a name
     graph_inputs = [onnx.helper.make_value_info(str(n), onnx.TypeProto()) for n in feeds]
     outputs = [onnx.helper.make_value_info(str(o.name), onnx.TypeProto()) for o in node.outputs if o.name]
     graph = onnx.helper.make_graph([proto], "fold", graph_inputs, outputs)
@@ -98,7 +100,7 @@ def call(model: ir.Model) -> int:
     """Fold in schedule order, so that chains collapse in one go."""
     count = 0
     opset = model.opset_imports.get("", 1)
-    for node in list(model.graph):
+    for node in _edit.nodes(model):
         results = _fold(node, opset)
         if results is None:
             continue

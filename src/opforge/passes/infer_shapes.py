@@ -11,12 +11,12 @@ import onnx
 import onnx_ir as ir
 
 from opforge.errors import ArgumentError, OpforgeError
-from opforge.passes import _edit, _shape_rules, _shape_values
+from opforge.passes import _control_shapes, _edit, _shape_rules, _shape_values
 from opforge.passes._dims import Dim, parse, unknown
 from opforge.passes._operators import ELEMENTWISE, operator_of
 from opforge.schema import DType
 
-__all__ = ["ENSURES", "NAME", "REQUIRES", "call", "dims_of"]
+__all__ = ["ENSURES", "NAME", "REQUIRES", "call", "dims_of", "type_proto"]
 
 NAME = "infer_shapes"
 REQUIRES: tuple[str, ...] = ("sorted", "no_functions")
@@ -44,12 +44,28 @@ def _known(value: ir.Value | None) -> list[Dim] | None:
     return known
 
 
-def _type_proto(value: ir.Value) -> onnx.TypeProto | None:
-    if value.type is None or value.dtype is None or not isinstance(value.type, ir.TensorType):
+def type_proto(value: ir.Value) -> onnx.TypeProto | None:
+    """Return type and shape of a value as ONNX writes them (of a sequence: those of its tensors), None when unknown."""
+    if value.type is None or value.dtype is None:
         return None
+    proto = onnx.TypeProto()
+    ir.serde.serialize_type_into(proto, value.type)
     dims = dims_of(value)
-    shape = None if dims is None else [d.constant if d.constant is not None else str(d) for d in dims]
-    return onnx.helper.make_tensor_type_proto(int(value.dtype), shape)
+    if dims is not None:
+        leaf = proto
+        while not leaf.HasField("tensor_type"):
+            held = leaf.WhichOneof("value")
+            if held not in ("sequence_type", "optional_type"):
+                return None
+            leaf = getattr(leaf, held).elem_type
+        leaf.tensor_type.shape.SetInParent()
+        for d in dims:
+            dim = leaf.tensor_type.shape.dim.add()
+            if d.constant is not None:
+                dim.dim_value = d.constant
+            else:
+                dim.dim_param = str(d)
+    return proto
 
 
 def _standard(node: ir.Node, opset: int) -> None:
@@ -58,35 +74,36 @@ def _standard(node: ir.Node, opset: int) -> None:
     names: dict[str, Dim] = {}
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
-    for value in node.inputs:
-        if value is None or value.name is None:
+    written = ir.to_proto(node)
+    for k, value in enumerate(node.inputs):
+        if value is None:
             continue
-        proto = _type_proto(value)
+        proto = type_proto(value)
         if proto is None:
             return
-        types[value.name] = proto
+        name = written.input[k] = f"{k}"  # values of different graphs may share a name
+        types[name] = proto
         names.update({str(d): d for d in dims_of(value) or []})
         known = _known(value)
         if (array := _edit.array(value)) is not None and array.size <= _shape_values.LIMIT:
-            data[value.name] = onnx.numpy_helper.from_array(array, value.name)
+            data[name] = onnx.numpy_helper.from_array(array, name)
         elif known is not None and all(d.constant is not None for d in known):
             rank = len(dims_of(value) or [])
             array = np.array([d.constant for d in known], value.dtype.numpy() if value.dtype else np.int64)
-            data[value.name] = onnx.numpy_helper.from_array(array.reshape((-1,) if rank else ()), value.name)
+            data[name] = onnx.numpy_helper.from_array(array.reshape((-1,) if rank else ()), name)
     inferred = onnx.shape_inference.infer_node_outputs(
-        schema, ir.to_proto(node), types, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        schema, written, types, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
     )
     for output in node.outputs:
         proto = inferred.get(output.name or "")
-        if proto is None or not proto.HasField("tensor_type"):
+        if proto is None:
             continue
-        output.type = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
-        if proto.tensor_type.HasField("shape"):
-            dims = []
-            for d in proto.tensor_type.shape.dim:
-                text = d.dim_param if d.HasField("dim_param") else d.dim_value if d.HasField("dim_value") else None
-                dims.append(names[text] if isinstance(text, str) and text in names else parse(text))
-            output.meta["dims"] = dims
+        found = ir.serde.deserialize_type_proto_for_type(proto)
+        shape = ir.serde.deserialize_type_proto_for_shape(proto)
+        output.type = found if found is not None else output.type
+        if shape is not None:
+            texts = [d if isinstance(d, int) else d.value for d in shape]
+            output.meta["dims"] = [names[t] if isinstance(t, str) and t in names else parse(t) for t in texts]
 
 
 def _custom(node: ir.Node) -> None:
@@ -143,50 +160,29 @@ def _publish(value: ir.Value) -> None:
         value.shape = ir.Shape(plain)  # a new one: a shape that was read from a file is frozen
 
 
-def _subgraphs(node: ir.Node) -> list[ir.Graph]:
-    found: list[ir.Graph] = []
-    for attr in node.attributes.values():
-        if attr.type is ir.AttributeType.GRAPH:
-            found.append(attr.as_graph())
-        elif attr.type is ir.AttributeType.GRAPHS:
-            found.extend(attr.as_graphs())
-    return found
-
-
-def _control_flow(node: ir.Node, opset: int) -> int:
-    """Infer inside the subgraphs; the outputs of an If have what both branches agree on."""
-    branches = _subgraphs(node)
-    changed = sum(_graph(branch, opset) for branch in branches)
-    if node.op_type == "If":
-        for k, output in enumerate(node.outputs):
-            ends = [branch.outputs[k] for branch in branches]
-            if output.dtype is None and all(end.type == ends[0].type for end in ends):
-                output.type = ends[0].type
-            shapes = [dims_of(end) for end in ends]
-            first = shapes[0]
-            if first is not None and all(s is not None and len(s) == len(first) for s in shapes):
-                columns = zip(*[s for s in shapes if s is not None], strict=True)
-                output.meta["dims"] = [c[0] if all(d == c[0] for d in c) else unknown() for c in columns]
-    return changed
-
-
 def _made(node: ir.Node) -> str:
     """Name a nameless node by what it gives."""
     return "-> " + ", ".join(value.name or "?" for value in node.outputs)
 
 
-def _graph(graph: ir.Graph, opset: int) -> int:
+def _graph(graph: ir.Graph, opset: int, given: _control_shapes.Given) -> int:
     for value in (*graph.inputs, *graph.initializers.values()):
         value.meta.pop("known", None)
         value.meta.pop("dims", None)
+        if value in given:
+            dims = given[value]
+            value.shape = None
+            if dims is not None:
+                value.meta["dims"] = dims
+                _publish(value)
         dims_of(value)
     changed = 0
     for node in graph:
         for output in node.outputs:
             output.meta.pop("known", None)
             output.meta.pop("dims", None)
-        if _subgraphs(node):
-            changed += _control_flow(node, opset)
+        if _edit.subgraphs(node):
+            changed += _control_shapes.infer(node, opset, _graph, dims_of)
         elif node.domain in ("", "ai.onnx"):
             try:
                 _standard(node, opset)
@@ -209,5 +205,5 @@ def _graph(graph: ir.Graph, opset: int) -> int:
 
 
 def call(model: ir.Model) -> int:
-    """Infer the types and shapes of all values of the main graph and its subgraphs."""
-    return _graph(model.graph, model.opset_imports.get("", 1))
+    """Infer the types and shapes of all values of the main graph and its subgraphs; return how many had none."""
+    return _graph(model.graph, model.opset_imports.get("", 1), {})

@@ -66,7 +66,7 @@ def _match(node: ir.Node) -> list[int] | None:
 def call(model: ir.Model) -> int:
     """Replace by Unsqueeze."""
     count = 0
-    for node in list(model.graph):
+    for node in _edit.nodes(model):
         if not _edit.is_op(node, "GatherND") or _edit.attribute(node, "batch_dims", 0):
             continue
         axes = _match(node)

@@ -38,7 +38,7 @@ def _target(source: list[Dim], target: list[Dim]) -> list[int] | None:
 def call(model: ir.Model) -> int:
     """Replace targets that are computed."""
     count = 0
-    for node in list(model.graph):
+    for node in _edit.nodes(model):
         if not _edit.is_op(node, "Reshape") or _edit.array(node.inputs[1]) is not None:
             continue
         source, result = dims_of(node.inputs[0]), node.outputs[0].meta.get("dims")

@@ -62,37 +62,61 @@ def _data(value: Value) -> np.ndarray[Any, Any] | None:
     return PACKERS[value.packing](value.data) if value.packing else np.asarray(value.data, order="C")
 
 
-def emit(graph: Graph, tick: Callable[[], None] = lambda: None) -> program.Program:
-    """Make the program of one graph."""
-    made = program.Program()
-    index: dict[Value, int] = {}
-    names = _Names()
-    taken: set[str] = {v.name for v in (*graph.inputs, *graph.outputs)}
-    fixed = {*graph.inputs, *graph.outputs}
+class _Emitter:
+    """Numbers values and graphs; a value inside a subgraph that stands for an outer one has the outer one's number."""
 
-    def number(value: Value | None) -> int:
+    def __init__(self, main: Graph, tick: Callable[[], None]) -> None:
+        self.made = program.Program()
+        self.index: dict[Value, int] = {}
+        self.names = _Names()
+        self.taken: set[str] = {v.name for v in (*main.inputs, *main.outputs)}
+        self.fixed = {*main.inputs, *main.outputs}
+        self.tick = tick
+
+    def number(self, value: Value | None) -> int:
         if value is None:
             return -1
-        if value not in index:
-            name = value.name if value in fixed else _unique(value.name, taken)
-            shape = None if value.dims is None else [names.text(d) for d in value.dims]
-            index[value] = len(made.values)
-            made.values.append(program.Value(name, value.dtype, shape, value.layout, _data(value), value.packing))
-            tick()
-        return index[value]
+        if value not in self.index:
+            name = value.name if value in self.fixed else _unique(value.name, self.taken)
+            shape = None if value.dims is None else [self.names.text(d) for d in value.dims]
+            self.index[value] = len(self.made.values)
+            self.made.values.append(
+                program.Value(name, value.dtype, shape, value.layout, _data(value), value.packing, value.kind)
+            )
+            self.tick()
+        return self.index[value]
 
-    main = program.Graph(graph.name, inputs=[number(v) for v in graph.inputs])
-    for node in graph.nodes:
-        main.nodes.append(_node(node, number))
-    main.outputs = [number(v) for v in graph.outputs]
-    made.graphs.append(main)
-    return made
+    def graph(self, graph: Graph) -> int:
+        """Emit a graph and those inside it; return its index."""
+        index = len(self.made.graphs)
+        made = program.Graph(graph.name, inputs=[self.number(v) for v in graph.inputs])
+        made.captures = list(dict.fromkeys(self.index[inside] for _, inside in graph.captures))
+        self.made.graphs.append(made)
+        for node in graph.nodes:
+            made.nodes.append(self.node(node))
+        made.outputs = [self.number(v) for v in graph.outputs]
+        return index
+
+    def node(self, node: Node) -> program.Node:
+        inputs = [self.number(v) for v in node.inputs]
+        if node.subgraphs:
+            own = inputs[: node.formal]
+        else:
+            own = inputs
+            while own and own[-1] == -1:
+                own.pop()
+        attributes = {k: v for k, v in node.attributes.items() if k not in _HIDDEN}
+        for name, inner in node.subgraphs.items():
+            for place, inside in inner.captures:
+                self.index[inside] = inputs[place]
+            attributes[name] = program.GraphRef(self.graph(inner))
+        origin = list(dict.fromkeys(node.origin))
+        outputs = [self.number(o) for o in node.outputs]
+        return program.Node(node.domain, node.op, node.since, own, outputs, attributes, origin)
 
 
-def _node(node: Node, number: Callable[[Value | None], int]) -> program.Node:
-    inputs = [number(v) for v in node.inputs]
-    while inputs and inputs[-1] == -1:
-        inputs.pop()
-    attributes = {k: v for k, v in node.attributes.items() if k not in _HIDDEN}
-    origin = list(dict.fromkeys(node.origin))
-    return program.Node(node.domain, node.op, node.since, inputs, [number(o) for o in node.outputs], attributes, origin)
+def emit(graph: Graph, tick: Callable[[], None] = lambda: None) -> program.Program:
+    """Make the program of a graph and all graphs inside it."""
+    emitter = _Emitter(graph, tick)
+    emitter.graph(graph)
+    return emitter.made

@@ -11,8 +11,8 @@ from onnx_ir.passes.common import InlinePass
 from opforge.bin.lowering._generated.kernels import KERNELS
 from opforge.bin.lowering.attention import KNOWN
 from opforge.bin.lowering.select import is_elementwise
-from opforge.passes import _edit, _opset_rules, lift_constants
-from opforge.passes.infer_shapes import dims_of
+from opforge.passes import _edit, _opset_rules, close_subgraphs, lift_constants
+from opforge.passes.infer_shapes import dims_of, type_proto
 
 __all__ = ["expand_functions"]
 
@@ -28,7 +28,7 @@ def expand_functions(model: ir.Model) -> int:
     """
     opset = model.opset_imports.get("", 1)
     made = 0
-    for node in list(model.graph):
+    for node in _edit.nodes(model):
         if node.domain in ("", "ai.onnx") and _needs_body(node, opset) and _replace(model, node, opset, made):
             made += 1
     if made:
@@ -37,6 +37,7 @@ def expand_functions(model: ir.Model) -> int:
         model.functions.clear()
         model.opset_imports.pop(DOMAIN, None)
         model.opset_imports[""] = opset
+        close_subgraphs.call(model)
         lift_constants.call(model)
     return made
 
@@ -100,11 +101,8 @@ def _body(schema: Any, node: ir.Node, opset: int, outputs: list[int]) -> onnx.Fu
     elif schema.has_context_dependent_function:
         types = []
         for value in node.inputs:
-            proto = onnx.TypeProto()
-            if value is not None and value.dtype is not None:
-                dims = dims_of(value)
-                shape = None if dims is None else [d.constant if d.constant is not None else str(d) for d in dims]
-                proto = onnx.helper.make_tensor_type_proto(int(value.dtype), shape)
+            proto = type_proto(value) if value is not None else None
+            proto = proto if proto is not None else onnx.TypeProto()
             types.append(proto.SerializeToString())
         function.ParseFromString(schema.get_context_dependent_function(ir.to_proto(node).SerializeToString(), types))
     defined = {o for n in function.node for o in n.output}

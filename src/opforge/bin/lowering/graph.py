@@ -33,7 +33,8 @@ class Value:
         layout: placement.
         packing: how ``data`` will be stored.
         producer: the node that makes it.
-        is_output: whether it leaves the program.
+        is_output: whether it leaves its graph.
+        kind: "tensor", or "sequence", "optional", "optional_sequence" of tensors with this dtype and these dims.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Value:
     packing: str = ""
     producer: Node | None = None
     is_output: bool = False
+    kind: str = "tensor"
 
     @property
     def rank(self) -> int | None:
@@ -58,7 +60,11 @@ class Value:
 
 @dataclass(eq=False)
 class Node:
-    """One operation; ``fused`` holds elementwise nodes that became its formula or epilogue (for the report)."""
+    """One operation.
+
+    A node with subgraphs has what they read of the graph around as further inputs, behind its own ``formal`` ones, so
+    that whoever looks for readers of a value or changes its layout need not know about subgraphs.
+    """
 
     domain: str
     op: str
@@ -67,6 +73,8 @@ class Node:
     outputs: list[Value | None]
     attributes: dict[str, Any] = field(default_factory=dict)
     origin: list[str] = field(default_factory=list)
+    subgraphs: dict[str, Graph] = field(default_factory=dict)
+    formal: int = -1
 
     def __post_init__(self) -> None:
         """Link the outputs."""
@@ -93,12 +101,24 @@ class Node:
 
 @dataclass(eq=False)
 class Graph:
-    """Nodes in schedule order."""
+    """Nodes in schedule order.
+
+    A subgraph reads an outer value through a value of its own, so that it looks like an input; ``captures`` says which
+    input of the holding node that value stands for. Constants are shared between graphs.
+    """
 
     name: str
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
+    captures: list[tuple[int, Value]] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Graph]:
+        """Yield this graph and all graphs inside it, outer ones first."""
+        yield self
+        for node in self.nodes:
+            for inner in node.subgraphs.values():
+                yield from inner.walk()
 
     def readers(self) -> dict[Value, list[Node]]:
         """Return who reads each value (a node once per input)."""

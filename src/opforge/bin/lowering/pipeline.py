@@ -10,13 +10,16 @@ from opforge.bin.lowering import expand, widen
 from opforge.passes import (
     _contract,
     cancel_transposes,
+    close_subgraphs,
     decompose_batch_norm,
     decompose_gemm,
     explicit_pads,
     fold_constants,
     fold_scale_shift,
     infer_shapes,
+    inline_constant_if,
     lift_constants,
+    lower_scan,
     merge_reshapes,
     raise_attention,
     raise_gelu,
@@ -34,7 +37,7 @@ from opforge.passes import (
 
 __all__ = ["PASSES", "prepare"]
 
-IMPORT = (lift_constants, infer_shapes, upgrade_opset, infer_shapes)
+IMPORT = (close_subgraphs, lift_constants, infer_shapes, upgrade_opset, infer_shapes, lower_scan, infer_shapes)
 """Brings a model into the one form that everything behind knows."""
 
 PASSES = tuple(
@@ -45,6 +48,7 @@ PASSES = tuple(
         decompose_gemm,
         infer_shapes,
         fold_constants,
+        inline_constant_if,
         share_subexpressions,
         infer_shapes,
         cancel_transposes,

@@ -92,22 +92,21 @@ def _group(node: Node) -> str | None:
 
 def describe(report: CompileReport, graph: Graph, program: Program) -> CompileReport:
     """Fill in what the compiler's graph and the program show."""
-    report.program_nodes = len(graph.nodes)
-    report.operators = dict(
-        Counter(n.op if n.domain in ("", "opforge") else f"{n.domain}::{n.op}" for n in graph.nodes)
-    )
-    report.fused = dict(Counter(g for n in graph.nodes if (g := _group(n)) is not None))
+    nodes = [node for inner in graph.walk() for node in inner.nodes]
+    report.program_nodes = len(nodes)
+    report.operators = dict(Counter(n.op if n.domain in ("", "opforge") else f"{n.domain}::{n.op}" for n in nodes))
+    report.fused = dict(Counter(g for n in nodes if (g := _group(n)) is not None))
     report.algorithms = dict(
         Counter(
             n.attributes["algorithm"]
             if n.op == "Conv"
             else {"MatMul": "matmul", "ConvTranspose": "deconvolution"}[n.op]
-            for n in graph.nodes
+            for n in nodes
             if n.is_made("Conv", "MatMul", "ConvTranspose")
         )
     )
-    report.layouts = dict(Counter(v.layout.kind for v in graph.values() if v.data is None))
-    for node in graph.nodes:
+    report.layouts = dict(Counter(v.layout.kind for g in graph.walk() for v in g.values() if v.data is None))
+    for node in nodes:
         if node.is_made("Reorder") and node.inputs[0] is not None:
             kinds = (node.inputs[0].layout.kind, node.output.layout.kind)
             report.conversions.append(f"{kinds[0]} -> {kinds[1]}: {node.inputs[0].name}")

@@ -18,22 +18,41 @@ from opforge.passes._operators import operator_of
 from opforge.passes.infer_shapes import dims_of
 from opforge.schema import Operator
 
-__all__ = ["ELEMENTWISE", "select"]
+__all__ = ["ELEMENTWISE", "kind_of", "select"]
 
 ELEMENTWISE = "Elementwise"
 """Name of the compiler's node for one elementwise operator; none is left in a program."""
+
+
+_ELSEWHERE = frozenset(
+    {
+        ir.AttributeType.GRAPH,
+        ir.AttributeType.GRAPHS,
+        ir.AttributeType.TYPE_PROTO,
+        ir.AttributeType.TYPE_PROTOS,
+    }
+)
+"""Subgraphs are lowered, and the type of a value stands with the value."""
+
+
+def kind_of(value: ir.Value) -> str:
+    """Return what a value holds: "tensor", "sequence", "optional", "optional_sequence", else "unknown"."""
+    held: object = value.type
+    name = ""
+    if isinstance(held, ir.OptionalType):
+        name, held = "optional", held.elem_type
+    if isinstance(held, ir.SequenceType):
+        name, held = f"{name}_sequence" if name else "sequence", held.elem_type
+    return (name or "tensor") if held is None or isinstance(held, ir.TensorType) else "unknown"
 
 
 def _plain_attributes(node: ir.Node) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, attr in node.attributes.items():
         value = attr.value
-        if attr.type in (
-            ir.AttributeType.TENSOR,
-            ir.AttributeType.GRAPH,
-            ir.AttributeType.TENSORS,
-            ir.AttributeType.GRAPHS,
-        ):
+        if attr.type in _ELSEWHERE:
+            continue
+        if attr.type in (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS):
             out[name] = value
         else:
             out[name] = list(value) if isinstance(value, (tuple, list)) else value
@@ -69,10 +88,13 @@ def is_elementwise(node: ir.Node) -> bool:
 
 
 class _Selector:
-    def __init__(self, model: ir.Model) -> None:
-        self.opset = model.opset_imports.get("", 1)
+    """Selects for one graph; what a subgraph reads of the graphs around comes through the selector of the next one."""
+
+    def __init__(self, source: ir.Graph, opset: int, outer: _Selector | None = None) -> None:
+        self.source, self.opset, self.outer = source, opset, outer
         self.values: dict[ir.Value, Value] = {}
-        self.graph = Graph(model.graph.name or "main")
+        self.captured: dict[ir.Value, Value] = {}
+        self.graph = Graph(source.name or ("main" if outer is None else "body"))
 
     def value(self, value: ir.Value | None) -> Value | None:
         """Return our value for one of ONNX's; an absent or unnamed one is None."""
@@ -80,29 +102,64 @@ class _Selector:
             return None
         found = self.values.get(value)
         if found is None:
-            data = _edit.array(value)
-            dtype = int(value.dtype) if value.dtype is not None else 0
-            dims = [Dim.of(int(d)) for d in data.shape] if data is not None else dims_of(value)
-            found = Value(value.name or "", dtype, dims, None if data is None else np.asarray(data, order="C"))
-            self.values[value] = found
+            foreign = self.outer is not None and value.graph is not self.source
+            found = self.values[value] = self._capture(value) if foreign else self._make(value)
         return found
 
-    def run(self, model: ir.Model) -> Graph:
-        self.graph.inputs = [
-            v for i in model.graph.inputs if i.name not in model.graph.initializers and (v := self.value(i))
-        ]
-        for node in model.graph:
+    def _make(self, value: ir.Value) -> Value:
+        data = _edit.array(value)
+        dtype = int(value.dtype) if value.dtype is not None else 0
+        dims = [Dim.of(int(d)) for d in data.shape] if data is not None else dims_of(value)
+        array = None if data is None else np.asarray(data, order="C")
+        return Value(value.name or "", dtype, dims, array, kind=kind_of(value))
+
+    def _capture(self, value: ir.Value) -> Value:
+        assert self.outer is not None
+        outside = self.outer.value(value)
+        assert outside is not None
+        if outside.data is not None:
+            return outside
+        inside = Value(outside.name, outside.dtype, outside.dims, kind=outside.kind)
+        self.captured[value] = inside
+        return inside
+
+    def run(self) -> Graph:
+        given = {} if self.outer is not None else self.source.initializers
+        self.graph.inputs = [v for i in self.source.inputs if i.name not in given and (v := self.value(i))]
+        for node in self.source:
             inputs = [self.value(v) for v in node.inputs]
             outputs = [self.value(o) if o.uses() or o.is_graph_output() else None for o in node.outputs]
             if outputs and outputs[0] is None and len(outputs) == 1:
                 outputs = [self.value(node.outputs[0])]
-            self.graph.nodes.append(self.node(node, inputs, outputs))
-        for output in model.graph.outputs:
+            held = {name: a.as_graph() for name, a in node.attributes.items() if a.type is ir.AttributeType.GRAPH}
+            made = self.holder(node, inputs, outputs, held) if held else self.node(node, inputs, outputs)
+            self.graph.nodes.append(made)
+        for output in self.source.outputs:
             value = self.value(output)
             assert value is not None
             value.is_output = True
             self.graph.outputs.append(value)
+        if self.outer is not None:
+            _pass_through(self.graph)
         return self.graph
+
+    def holder(
+        self, node: ir.Node, inputs: list[Value | None], outputs: list[Value | None], held: dict[str, ir.Graph]
+    ) -> Node:
+        """Select inside the subgraphs, and give the node what they read."""
+        since = onnx.defs.get_schema(node.op_type, self.opset, "").since_version
+        made = Node("", node.op_type, since, inputs, outputs, _plain_attributes(node), _origin(node))
+        made.formal = len(inputs)
+        places: dict[ir.Value, int] = {}
+        for name, graph in held.items():
+            inner = _Selector(graph, self.opset, self)
+            made.subgraphs[name] = inner.run()
+            for value, inside in inner.captured.items():
+                if value not in places:
+                    places[value] = len(made.inputs)
+                    made.inputs.append(self.value(value))
+                made.subgraphs[name].captures.append((places[value], inside))
+        return made
 
     def node(self, node: ir.Node, inputs: list[Value | None], outputs: list[Value | None]) -> Node:
         attributes, origin = _plain_attributes(node), _origin(node)
@@ -136,6 +193,20 @@ class _Selector:
             values.append(float(given) if not isinstance(given, str) else given)
         held = {"row": operator.qualified_name, "operator": operator, "attributes": {}, "values": values}
         return Node("opforge", ELEMENTWISE, 1, inputs, outputs, held, origin)
+
+
+def _pass_through(graph: Graph) -> None:
+    """Let a subgraph give what only passes through it as it is, without the Identity that graph passes need."""
+    readers = graph.readers()
+    for k, output in enumerate(graph.outputs):
+        node = output.producer
+        source = node.inputs[0] if node is not None and (node.domain, node.op) == ("", "Identity") else None
+        if node is None or source is None or source.kind != output.kind or readers.get(output):
+            continue
+        graph.outputs[k] = source
+        source.is_output = source.is_output or source.data is None
+        if output not in graph.outputs:
+            graph.nodes.remove(node)
 
 
 Rule = Callable[[list[Value | None], list[Value | None], dict[str, Any], list[str]], Node | None]
@@ -180,4 +251,4 @@ _RULES: dict[str, Rule] = {
 
 def select(model: ir.Model) -> Graph:
     """Turn a cleaned model (see ``opforge.passes``) into the compiler's graph."""
-    return _Selector(model).run(model)
+    return _Selector(model.graph, model.opset_imports.get("", 1)).run()

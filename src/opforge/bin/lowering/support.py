@@ -9,8 +9,9 @@ from pathlib import Path
 
 import onnx
 
-from opforge.bin.lowering._generated.kernels import KERNELS
-from opforge.bin.lowering.graph import Graph, Node
+from opforge.bin.layout import VALUE_KINDS
+from opforge.bin.lowering._generated.kernels import EXECUTOR_OPS, KERNELS
+from opforge.bin.lowering.graph import Graph, Node, Value
 from opforge.bin.program import RequiredOperator
 from opforge.errors import UnsupportedError
 from opforge.schema import Operator, registry
@@ -22,22 +23,35 @@ DTYPES = frozenset({*range(1, 8), *range(9, 14), *range(16, 24)})
 """ONNX numbers of the types of runtime/program/kernel_api.h, strings aside."""
 
 
+KINDS = frozenset(VALUE_KINDS)
+
+EXECUTED = frozenset(EXECUTOR_OPS)
+"""Standard operators that need no kernel: the runtime's executor does them (runtime/session/executor_ops.def)."""
+
+
+def _type_name(value: Value) -> str:
+    name = onnx.TensorProto.DataType.Name(value.dtype)
+    return name if value.kind == "tensor" else f"{value.kind} of {name}"
+
+
 def _served(node: Node) -> bool:
+    if node.domain == "" and node.op in EXECUTED:
+        return True
     return any(first <= node.since <= last for first, last in KERNELS.get((node.domain, node.op), ()))
 
 
 def require_kernels(graph: Graph) -> None:
     """Raise UnsupportedError that lists every node without a kernel and every value of a type that none takes."""
-    strange = [v for v in graph.values() if v.dtype not in DTYPES]
+    strange = [v for g in graph.walk() for v in g.values() if v.dtype not in DTYPES or v.kind not in KINDS]
     if strange:
-        names = [f"{v.name}: {onnx.TensorProto.DataType.Name(v.dtype)}" for v in strange]
+        names = [f"{v.name}: {_type_name(v)}" for v in dict.fromkeys(strange)]
         raise UnsupportedError(
             "the runtime has no tensors of these types",
-            expected="numbers and bool, not complex",
+            expected="numbers and bool, not complex; sequences and optionals of such tensors",
             got=", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
         )
     missing: dict[str, list[str]] = {}
-    for node in graph.nodes:
+    for node in (n for g in graph.walk() for n in g.nodes):
         if node.domain in ("", "opforge") and not _served(node):
             name = f"{node.op}:{node.since}" if (node.domain, node.op) in KERNELS else node.op
             missing.setdefault(name, []).append(
@@ -49,7 +63,7 @@ def require_kernels(graph: Graph) -> None:
         f"{name} ({len(places)} nodes: {', '.join(places[:4])}{', ...' if len(places) > 4 else ''})"
         for name, places in sorted(missing.items())
     ]
-    known = sorted(name for domain, name in KERNELS if domain == "")
+    known = sorted({name for domain, name in KERNELS if domain == ""} | EXECUTED)
     near = {name: match for name in missing if (match := registry.nearest(name, known)) and match != name}
     raise UnsupportedError(
         "the runtime has no kernels for nodes of the model",
@@ -61,7 +75,7 @@ def require_kernels(graph: Graph) -> None:
 
 def _operators(graph: Graph) -> dict[str, Operator]:
     found: dict[str, Operator] = {}
-    for node in graph.nodes:
+    for node in (n for g in graph.walk() for n in g.nodes):
         if node.domain not in ("", "opforge"):
             operator = registry.get(node.domain, node.op, node.since)
             found[operator.key] = operator
@@ -104,7 +118,7 @@ def _content_hash(operator: Operator) -> str:
 def custom_operators(graph: Graph) -> dict[str, str]:
     """Say how each custom operator of the model runs."""
     counts: Counter[str] = Counter()
-    for node in graph.nodes:
+    for node in (n for g in graph.walk() for n in g.nodes):
         counts.update(r for r in node.attributes.get("rows", []) if "::" in r)
     found = {name: f"formula bytecode in {count} nodes" for name, count in counts.items()}
     for key, operator in _operators(graph).items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from opforge.bin.lowering._generated.kernels import KERNELS
+from opforge.passes import _edit
 from opforge.passes._operators import ELEMENTWISE
 
 __all__ = ["KEEP", "widen_halves"]
@@ -67,7 +68,7 @@ def _widen(node: ir.Node) -> str:
 def widen_halves(model: ir.Model) -> list[str]:
     """Insert the conversions; return one line for each node."""
     lines = []
-    for node in list(model.graph):
+    for node in _edit.nodes(model):
         if node.domain not in ("", "ai.onnx") or node.op_type in KEEP or node.op_type in ELEMENTWISE:
             continue
         known = ("", node.op_type) in KERNELS or ("opforge", node.op_type) in KERNELS
