@@ -13,13 +13,18 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from typing import IO
 
 from benchmarks._backend_tests import ENGINES, GROUPS, Outcome, cases, run_case
 from opforge.cli._output import table
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSING = ROOT / "tests" / "data" / "conformance" / "passing.txt"
-SECONDS = 120
+COMMAND = ("-m", "benchmarks.conformance", "--worker")
+"""What a process for tests runs; the engine follows."""
+SECONDS = 120.0
 """A test that takes longer counts as failed."""
 
 
@@ -33,7 +38,7 @@ def run(names: Iterable[tuple[str, str]], engine: str) -> Iterator[Outcome]:
     left = list(names)
     while left:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.conformance", "--worker", engine],
+            [sys.executable, *COMMAND, engine],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -44,14 +49,33 @@ def run(names: Iterable[tuple[str, str]], engine: str) -> Iterator[Outcome]:
         assert worker.stdout is not None
         worker.stdin.write("\n".join(f"{group} {name}" for group, name in left) + "\n")
         worker.stdin.close()
-        for line in worker.stdout:
+        lines: Queue[str] = Queue()
+        Thread(target=_read, args=(worker.stdout, lines), daemon=True).start()
+        late = False
+        while True:
+            try:
+                line = lines.get(timeout=SECONDS)
+            except Empty:
+                late = True
+                worker.kill()
+                break
+            if not line:
+                break
             if line.startswith("{"):
                 yield Outcome(**json.loads(line))
                 left.pop(0)
         worker.wait()
         if left:
             group, name = left.pop(0)
-            yield Outcome(group, name, "", f"the process ended with {worker.returncode}")
+            ending = f"no result after {SECONDS} s" if late else f"the process ended with {worker.returncode}"
+            yield Outcome(group, name, "", ending)
+
+
+def _read(stream: IO[str], lines: Queue[str]) -> None:
+    """Hand on every line, and an empty one at the end."""
+    for line in stream:
+        lines.put(line)
+    lines.put("")
 
 
 def _worker(engine: str) -> None:

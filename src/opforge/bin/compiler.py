@@ -13,7 +13,18 @@ import onnx_ir as ir
 
 from opforge.bin import format as bin_format
 from opforge.bin.format import PlanEntry
-from opforge.bin.lowering import attention, convolution, emit, fuse, layout, pipeline, resolve, select, support
+from opforge.bin.lowering import (
+    attention,
+    convolution,
+    emit,
+    fuse,
+    layout,
+    pipeline,
+    resolve,
+    select,
+    sound,
+    support,
+)
 from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
@@ -111,6 +122,7 @@ def compile_program(
     report = CompileReport(target=target, opset=model.opset_imports.get("", 0), source_nodes=len(_edit.nodes(model)))
     if tune:
         report.warnings.append("tune=True has no effect: the target cpu chooses its tiles when it is loaded")
+    report.warnings += _defaults(model)
     close_subgraphs.call(model)
     report.warnings += resolve.resolve(model, operators)
     report.passes, report.conversions = pipeline.prepare(model, check=check)
@@ -118,6 +130,7 @@ def compile_program(
     if require_kernels:
         support.require_kernels(graph)
     program = emit.emit(graph)
+    sound.require_order(program)
     program.target = target
     program.required = support.required_operators(graph)
     program.metadata = _metadata(model, digest)
@@ -134,6 +147,15 @@ def lower(model: ir.Model) -> Graph:
         attention.join_products(graph)
         layout.assign_layouts(graph)
     return main
+
+
+def _defaults(model: ir.Model) -> list[str]:
+    """Warn of inputs that a caller could replace in the model, and cannot in the program."""
+    frozen = [v.name or "?" for v in model.graph.inputs if v.name in model.graph.initializers]
+    if not frozen or (model.ir_version or 0) < 4:  # until IR 4 every weight had to be an input
+        return []
+    shown = ", ".join(frozen[:4]) + (f" and {len(frozen) - 4} more" if len(frozen) > 4 else "")
+    return [f"inputs with a default are constants of the .bin: {shown}"]
 
 
 def _choice(what: str, value: str, allowed: tuple[str, ...]) -> None:

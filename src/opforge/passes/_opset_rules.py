@@ -1,50 +1,30 @@
-"""How nodes of older opsets are written in newer ones: (operator, opset that changed it) -> rewrite in place.
+"""How nodes of older opsets are written in newer ones: (operator, opset that changed it) -> rule.
 
-Changes that only widen types or add attributes with a neutral default need no row.
+A rule gives the form of the opset that it names; later rows carry it on. Changes that need no row stand in
+``_opset_neutral`` with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from opforge.errors import UnsupportedError
 from opforge.passes import _edit
-from opforge.passes.infer_shapes import dims_of
+from opforge.passes._opset_early import EARLY
+from opforge.passes._opset_normalization import batch_norm_outputs, group_norm
+from opforge.passes._upgrade import Rule, Writer, constant, dims, drop, refuse, rename_output, set_input, take_attribute
+from opforge.passes.lower_scan import lower_batched
 
 __all__ = ["RULES", "Rule"]
-
-Rule = Callable[[ir.Node], None]
-
-
-def _drop(node: ir.Node, *names: str) -> None:
-    for name in names:
-        node.attributes.pop(name, None)
-
-
-def _set_input(node: ir.Node, index: int, data: Any) -> None:  # noqa: ANN401 - anything NumPy takes
-    assert node.graph is not None
-    if len(node.inputs) <= index:
-        node.resize_inputs(index + 1)
-    value = _edit.add_constant(_main(node), np.asarray(data), f"{node.outputs[0].name}__{index}")
-    node.replace_input_with(index, value)
-
-
-def _main(node: ir.Node) -> ir.Graph:
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    return graph
 
 
 def _attribute_to_input(name: str, index: int = 1) -> Rule:
     def rule(node: ir.Node) -> None:
-        value = _edit.attribute(node, name)
-        _drop(node, name)
+        value = take_attribute(node, name)
         if value is not None:
-            _set_input(node, index, np.array(value, np.int64))
+            set_input(node, index, np.array(value, np.int64))
 
     return rule
 
@@ -55,79 +35,60 @@ def _np_dtype(node: ir.Node) -> np.dtype[Any]:
 
 
 def _clip(node: ir.Node) -> None:
-    low, high = _edit.attribute(node, "min"), _edit.attribute(node, "max")
-    _drop(node, "min", "max")
-    for index, bound in ((1, low), (2, high)):
+    for index, name in ((1, "min"), (2, "max")):
+        bound = take_attribute(node, name)
         if bound is not None:
-            _set_input(node, index, np.array(bound, _np_dtype(node)))
+            set_input(node, index, np.array(bound, _np_dtype(node)))
 
 
 def _slice(node: ir.Node) -> None:
-    starts, ends = _edit.attribute(node, "starts"), _edit.attribute(node, "ends")
-    axes = _edit.attribute(node, "axes") or list(range(len(starts)))
-    _drop(node, "starts", "ends", "axes")
+    starts, ends = take_attribute(node, "starts"), take_attribute(node, "ends")
+    axes = take_attribute(node, "axes") or list(range(len(starts)))
     for index, value in enumerate((starts, ends, axes), start=1):
-        _set_input(node, index, np.array(value, np.int64))
+        set_input(node, index, np.array(value, np.int64))
 
 
 def _pad(node: ir.Node) -> None:
-    pads, value = _edit.attribute(node, "pads"), _edit.attribute(node, "value", 0.0)
-    _drop(node, "pads", "value")
-    _set_input(node, 1, np.array(pads, np.int64))
+    pads, value = take_attribute(node, "pads"), take_attribute(node, "value", 0.0)
+    set_input(node, 1, np.array(pads, np.int64))
     if _edit.attribute(node, "mode", "constant") == "constant":
-        _set_input(node, 2, np.array(value, _np_dtype(node)))
+        set_input(node, 2, np.array(value, _np_dtype(node)))
 
 
 def _top_k(node: ir.Node) -> None:
-    k = _edit.attribute(node, "k")
-    _drop(node, "k")
-    _set_input(node, 1, np.array([k], np.int64))
+    set_input(node, 1, np.array([take_attribute(node, "k")], np.int64))
 
 
-def _dropout(node: ir.Node) -> None:
-    _drop(node, "ratio")
+def _dropout_mask(node: ir.Node) -> list[ir.Node] | None:
+    """Before opset 10 the mask has the type of the data, afterwards it is bool."""
+    x = node.inputs[0]
+    if len(node.outputs) < 2 or not (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+        return None
+    if x is None or x.dtype is None:
+        raise refuse(node, "the type of the input must be known to upgrade it")
+    write = Writer(node)
+    mask = write.op("Cast", node.outputs[1], after=True, to=int(x.dtype))
+    rename_output(node, 1, mask)
+    node.outputs[1].type = ir.TensorType(ir.DataType.BOOL)
+    return write.nodes()
 
 
-def _batch_norm(node: ir.Node) -> None:
-    if _edit.attribute(node, "spatial", 1) != 1:
-        raise UnsupportedError(
-            "BatchNormalization with spatial=0 has no meaning in newer opsets", where=f"node {node.name!r}"
-        )
-    _drop(node, "spatial")
-    if len(node.outputs) > 1:
-        node.resize_outputs(1)
-
-
-def _softmax(node: ir.Node) -> None:
+def _softmax(node: ir.Node) -> list[ir.Node] | None:
     """Before opset 13 the input is flattened to two axes at ``axis`` (default 1)."""
-    x, dims = node.inputs[0], dims_of(node.inputs[0])
-    if x is None or dims is None:
-        raise UnsupportedError(
-            "the rank of the input must be known to upgrade it", where=f"node {node.name!r} ({node.op_type})"
-        )
-    axis = int(_edit.attribute(node, "axis", 1))
-    axis += len(dims) if axis < 0 else 0
+    x, shape = node.inputs[0], dims(node)
+    axis = int(take_attribute(node, "axis", 1))
+    if shape is not None:
+        axis += len(shape) if axis < 0 else 0
+        if axis == len(shape) - 1 or (axis < len(shape) and all(d == 1 for d in shape[axis + 1 :])):
+            node.attributes["axis"] = ir.AttrInt64("axis", axis)
+            return None
     node.attributes["axis"] = ir.AttrInt64("axis", -1)
-    if axis == len(dims) - 1 or all(d == 1 for d in dims[axis + 1 :]):
-        node.attributes["axis"] = ir.AttrInt64("axis", axis)
-        return
-    graph = _main(node)
-    flat = ir.Node("", "Flatten", [x], [ir.AttrInt64("axis", axis)], num_outputs=1)
-    shape = ir.Node("", "Shape", [x], num_outputs=1)
-    graph.insert_before(node, [flat, shape])
-    node.replace_input_with(0, flat.outputs[0])
-    old = node.outputs[0]
-    back = ir.Node("", "Reshape", [old, shape.outputs[0]], num_outputs=1)
-    graph.insert_after(node, back)
-    result = back.outputs[0]
-    result.type = old.type
-    for user, index in list(old.uses()):
-        if user is not back:
-            user.replace_input_with(index, result)
-    for k, output in enumerate(graph.outputs):
-        if output is old:
-            result.name, old.name = old.name, f"{old.name}__flat"
-            graph.outputs[k] = result
+    write = Writer(node)
+    flat = write.op("Flatten", x, axis=axis)
+    size = write.op("Shape", x)
+    node.replace_input_with(0, flat)
+    rename_output(node, 0, write.op("Reshape", node.outputs[0], size, after=True))
+    return write.nodes()
 
 
 def _split(node: ir.Node) -> None:
@@ -136,37 +97,62 @@ def _split(node: ir.Node) -> None:
 
 
 def _upsample(node: ir.Node) -> None:
-    scales = _edit.attribute(node, "scales")
-    mode = _edit.attribute(node, "mode", "nearest")
-    _drop(node, "scales", "mode", "height_scale", "width_scale")
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    node.resize_inputs(3)
-    node.replace_input_with(1, None)
-    if scales is not None:
-        _set_input(node, 2, np.array(scales, np.float32))
-    else:
-        node.replace_input_with(2, given)
     node.op_type = "Resize"
-    _resize_modes(node, mode)
 
 
-def _resize(node: ir.Node) -> None:
-    if len(node.inputs) > 2:
-        return  # it was an Upsample a moment ago
-    given = node.inputs[1]
+def _resize(node: ir.Node) -> list[ir.Node] | None:
+    """Before opset 11 the nearest element is below when a dimension grows, and above when it shrinks."""
+    x, given = node.inputs[0], node.inputs[1]
+    mode = _edit.attribute(node, "mode", "nearest")
+    scales = _edit.array(given)
+    shrinks = scales is None or bool(np.any(scales < 1))
+    grows = scales is None or bool(np.any(scales > 1))
     node.resize_inputs(3)
     node.replace_input_with(1, None)
     node.replace_input_with(2, given)
-    _resize_modes(node, _edit.attribute(node, "mode", "nearest"))
-
-
-def _resize_modes(node: ir.Node, mode: str) -> None:
-    for name, value in (("mode", mode), ("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
-        node.attributes[name] = ir.AttrString(name, value)
+    for name, text in (("mode", mode), ("coordinate_transformation_mode", "asymmetric")):
+        node.attributes[name] = ir.AttrString(name, text)
+    nearest = "ceil" if shrinks and not grows else "floor"
+    node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", nearest)
+    if mode != "nearest" or not (shrinks and grows):
+        return None
+    # Both: first the dimensions that grow, then those that shrink; the nearest elements of each are independent.
+    write = Writer(node)
+    one = constant(node, np.float32(1), "one")
+    larger = write.op("Max", given, one)
+    common = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    grown = write.op("Resize", x, None, larger, nearest_mode="floor", **common)
+    node.replace_input_with(0, grown)
+    node.replace_input_with(2, write.op("Min", given, one))
+    node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", "ceil")
+    return write.nodes()
 
 
 def _scatter(node: ir.Node) -> None:
     node.op_type = "ScatterElements"
+
+
+def _one_hot(node: ir.Node) -> list[ir.Node] | None:
+    """Before opset 11 a negative index is out of range, afterwards it counts from the end."""
+    indices, depth = node.inputs[0], node.inputs[1]
+    known = _edit.array(indices)
+    if known is not None and np.all(known >= 0):
+        return None
+    if indices is None or depth is None or indices.dtype is None:
+        raise refuse(node, "the type of the indices must be known to upgrade it")
+    write = Writer(node)
+    zero = constant(node, np.zeros((), indices.dtype.numpy()), "zero")
+    outside = write.op("Cast", write.op("Reshape", depth, constant(node, np.array([], np.int64), "scalar")), to=1)
+    outside = write.op("Cast", outside, to=int(indices.dtype))
+    node.replace_input_with(0, write.op("Where", write.op("Less", indices, zero), outside, indices))
+    return write.nodes()
+
+
+def _roi_align(node: ir.Node) -> None:
+    """Half a pixel was not subtracted from the region's corners before opset 16."""
+    node.attributes["coordinate_transformation_mode"] = ir.AttrString(
+        "coordinate_transformation_mode", "output_half_pixel"
+    )
 
 
 def _grid_sample(node: ir.Node) -> None:
@@ -175,44 +161,42 @@ def _grid_sample(node: ir.Node) -> None:
 
 
 def _dft(node: ir.Node) -> None:
-    axis = _edit.attribute(node, "axis", 1)
-    _drop(node, "axis")
-    _set_input(node, 2, np.array(axis, np.int64))
+    set_input(node, 2, np.array(take_attribute(node, "axis", 1), np.int64))
 
 
-def _group_norm(node: ir.Node) -> None:
-    """Before opset 21 scale and bias count groups, afterwards channels."""
-    dims = dims_of(node.inputs[0])
-    channels = dims[1].constant if dims is not None and len(dims) > 1 else None
-    for index in (1, 2):
-        data = _edit.array(node.inputs[index])
-        if data is None or channels is None:
-            raise UnsupportedError(
-                "scale and bias must be constants to upgrade it", where=f"node {node.name!r} (GroupNormalization)"
-            )
-        _set_input(node, index, np.repeat(data, channels // len(data)))
-
-
-def _scan(node: ir.Node) -> None:
-    from opforge.passes.lower_scan import lower_batched
-
+def _scan(node: ir.Node) -> list[ir.Node]:
+    """Before opset 9 a Scan runs for each element of a batch."""
+    graph, body = node.graph, node.attributes["body"].as_graph()
+    assert graph is not None
+    for inner in body.all_nodes():
+        inner.version = inner.version if inner.version is not None else 8
+    old = set(graph)
     lower_batched(node)
+    made = [n for n in graph if n not in old]
+    for around in (g for n in made for g in _edit.subgraphs(n)):
+        for inner in around:
+            inner.version = 9
+    return made
 
 
 RULES: dict[tuple[str, int], Rule] = {
+    **EARLY,
     ("Scan", 9): _scan,
     ("Slice", 10): _slice,
     ("TopK", 10): _top_k,
     ("Upsample", 10): _upsample,
-    ("BatchNormalization", 9): _batch_norm,
+    ("Dropout", 10): _dropout_mask,
     ("Clip", 11): _clip,
+    ("OneHot", 11): _one_hot,
     ("Pad", 11): _pad,
     ("Resize", 11): _resize,
     ("Scatter", 11): _scatter,
-    ("Dropout", 12): _dropout,
+    ("Dropout", 12): lambda node: drop(node, "ratio"),
     **dict.fromkeys([("Softmax", 13), ("LogSoftmax", 13), ("Hardmax", 13)], _softmax),
     **dict.fromkeys([("Squeeze", 13), ("Unsqueeze", 13), ("ReduceSum", 13)], _attribute_to_input("axes")),
     ("Split", 13): _attribute_to_input("split"),
+    ("BatchNormalization", 14): batch_norm_outputs,
+    ("RoiAlign", 16): _roi_align,
     ("Split", 18): _split,
     **{
         (f"Reduce{kind}", 18): _attribute_to_input("axes")
@@ -220,6 +204,6 @@ RULES: dict[tuple[str, int], Rule] = {
     },
     ("DFT", 20): _dft,
     ("GridSample", 20): _grid_sample,
-    ("GroupNormalization", 21): _group_norm,
+    ("GroupNormalization", 21): group_norm,
 }
-"""Rows apply in the order of opsets to nodes of models that are older."""
+"""Rows of one node apply in the order of opsets."""

@@ -16,11 +16,19 @@ from opforge.passes._dims import Dim, parse, unknown
 from opforge.passes._operators import ELEMENTWISE, operator_of
 from opforge.schema import DType
 
-__all__ = ["ENSURES", "NAME", "REQUIRES", "call", "dims_of", "type_proto"]
+__all__ = ["ENSURES", "NAME", "REQUIRES", "begin", "call", "dims_of", "infer_node", "type_proto"]
 
 NAME = "infer_shapes"
 REQUIRES: tuple[str, ...] = ("sorted", "no_functions")
 ENSURES: tuple[str, ...] = ("shapes",)
+
+
+_WRONG = (
+    onnx.shape_inference.InferenceError,
+    onnx.defs.SchemaError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+)
 
 
 def dims_of(value: ir.Value | None) -> list[Dim] | None:
@@ -165,43 +173,56 @@ def _made(node: ir.Node) -> str:
     return "-> " + ", ".join(value.name or "?" for value in node.outputs)
 
 
-def _graph(graph: ir.Graph, opset: int, given: _control_shapes.Given) -> int:
+def begin(graph: ir.Graph, given: _control_shapes.Given | None = None) -> None:
+    """Forget what was known of the values that a graph begins with, and take what is given for its inputs."""
     for value in (*graph.inputs, *graph.initializers.values()):
         value.meta.pop("known", None)
         value.meta.pop("dims", None)
-        if value in given:
+        if given is not None and value in given:
             dims = given[value]
             value.shape = None
             if dims is not None:
                 value.meta["dims"] = dims
                 _publish(value)
         dims_of(value)
+
+
+def infer_node(node: ir.Node, opset: int) -> int:
+    """Infer types and shapes of the outputs of a node whose inputs are known; return how many had no shape.
+
+    Raises:
+        ArgumentError: the node contradicts its operator's rules.
+    """
     changed = 0
-    for node in graph:
-        for output in node.outputs:
-            output.meta.pop("known", None)
-            output.meta.pop("dims", None)
-        if _edit.subgraphs(node):
-            changed += _control_shapes.infer(node, opset, _graph, dims_of)
-        elif node.domain in ("", "ai.onnx"):
-            try:
-                _standard(node, opset)
-            except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError) as error:
-                raise ArgumentError(
-                    "the model contradicts itself: " + str(error).splitlines()[0],
-                    where=f"node {repr(node.name) if node.name else _made(node)} ({node.op_type})",
-                    got=", ".join(f"{v.name}: {v.shape}" for v in node.inputs if v is not None),
-                ) from error
-            if node.outputs:
-                _refine(node)
-        else:
-            _custom(node)
-        for output in node.outputs:
-            if "dims" not in output.meta and output.shape is not None:
-                output.meta["dims"] = [unknown() if parse(d).is_anonymous else parse(d) for d in output.shape]
-            changed += output.shape is None
-            _publish(output)
+    for output in node.outputs:
+        output.meta.pop("known", None)
+        output.meta.pop("dims", None)
+    if _edit.subgraphs(node):
+        changed += _control_shapes.infer(node, opset, _graph, dims_of)
+    elif node.domain in ("", "ai.onnx"):
+        try:
+            _standard(node, opset)
+        except _WRONG as error:
+            raise ArgumentError(
+                "the model contradicts itself: " + str(error).splitlines()[0],
+                where=f"node {repr(node.name) if node.name else _made(node)} ({node.op_type})",
+                got=", ".join(f"{v.name}: {v.shape}" for v in node.inputs if v is not None),
+            ) from error
+        if node.outputs:
+            _refine(node)
+    else:
+        _custom(node)
+    for output in node.outputs:
+        if "dims" not in output.meta and output.shape is not None:
+            output.meta["dims"] = [unknown() if parse(d).is_anonymous else parse(d) for d in output.shape]
+        changed += output.shape is None
+        _publish(output)
     return changed
+
+
+def _graph(graph: ir.Graph, opset: int, given: _control_shapes.Given) -> int:
+    begin(graph, given)
+    return sum(infer_node(node, opset) for node in graph)
 
 
 def call(model: ir.Model) -> int:

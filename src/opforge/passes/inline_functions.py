@@ -14,6 +14,18 @@ REQUIRES: tuple[str, ...] = ()
 ENSURES: tuple[str, ...] = ("no_functions",)
 
 
+def _carry_versions(model: ir.Model, function: ir.Function) -> None:
+    """Let the nodes of a body of another opset say so themselves, since afterwards they stand in the model's graph."""
+    for domain, version in list(function.opset_imports.items()):
+        own = model.opset_imports.get(domain)
+        if own is None or own == version:
+            continue
+        for node in function.all_nodes():
+            if node.domain == domain and node.version is None:
+                node.version = version
+        function.opset_imports[domain] = own
+
+
 def call(model: ir.Model, *, bodies: bool = False) -> int:
     """Inline; with ``bodies`` also the functions of registered operators.
 
@@ -25,6 +37,8 @@ def call(model: ir.Model, *, bodies: bool = False) -> int:
     if not model.functions:
         return len(kept)
     count = len(model.functions)
+    for function in model.functions.values():
+        _carry_versions(model, function)
     InlinePass()(model)
     model.functions.clear()
     return count + len(kept)

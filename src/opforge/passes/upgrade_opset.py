@@ -2,38 +2,85 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+import onnx
 import onnx_ir as ir
 
 from opforge.errors import UnsupportedError
-from opforge.passes import _edit
-from opforge.passes._opset_rules import RULES
+from opforge.passes import _edit, infer_shapes
+from opforge.passes._opset_rules import RULES, Rule
 
 __all__ = ["ENSURES", "NAME", "OLDEST", "REQUIRES", "TARGET", "call"]
 
 NAME = "upgrade_opset"
-REQUIRES: tuple[str, ...] = ("constants", "no_functions")
-ENSURES: tuple[str, ...] = ()
+REQUIRES: tuple[str, ...] = ("constants", "no_functions", "sorted")
+ENSURES: tuple[str, ...] = ("shapes",)
 
-OLDEST, TARGET = 7, 24
+OLDEST, TARGET = 1, 24
+
+
+def _by_operator() -> dict[str, list[tuple[int, Rule]]]:
+    found: dict[str, list[tuple[int, Rule]]] = defaultdict(list)
+    for (name, changed), rule in sorted(RULES.items(), key=lambda row: row[0][1]):
+        found[name].append((changed, rule))
+    return found
+
+
+_ROWS = _by_operator()
+
+
+def _upgrade(node: ir.Node, version: int) -> tuple[list[ir.Node], int]:
+    """Return what stands for a node in the target opset, in order, and how many rules applied."""
+    if node.domain not in ("", "ai.onnx"):
+        return [node], 0
+    node.domain, node.version = "", None
+    row = next(((c, rule) for c, rule in _ROWS.get(node.op_type, ()) if c > version), None)
+    if row is None:
+        return [node], 0
+    changed, rule = row
+    made, count = rule(node) or [node], 1
+    out = []
+    for one in made:
+        nodes, applied = _upgrade(one, changed)
+        out += nodes
+        count += applied
+    return out, count
+
+
+def _graph(graph: ir.Graph, version: int, target: int) -> int:
+    """Upgrade in schedule order; each node sees the shapes of its inputs."""
+    count = 0
+    infer_shapes.begin(graph)
+    for node in list(graph):
+        written = node.version if node.version is not None and node.domain in ("", "ai.onnx") else version
+        nodes, applied = _upgrade(node, written)
+        count += applied
+        for one in nodes:
+            count += sum(_graph(inner, written, target) for inner in _edit.subgraphs(one))
+            infer_shapes.infer_node(one, target)
+    return count
 
 
 def call(model: ir.Model) -> int:
-    """Rewrite every standard node that changed its form; a newer model keeps its opset."""
+    """Rewrite every standard node that changed its form, and infer shapes; a newer model keeps its opset.
+
+    Nodes that came from functions of another opset carry that version themselves.
+    """
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET))
-    if version < OLDEST:
-        raise UnsupportedError("the model's opset is too old", expected=f"opset {OLDEST} or later", got=version)
-    count = 0
-    for (name, changed), rule in sorted(RULES.items(), key=lambda row: row[0][1]):
-        if version >= changed:
-            continue
-        for node in _edit.nodes(model):
-            if _edit.is_op(node, name):
-                rule(node)
-                count += 1
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST <= version <= newest:
+        raise UnsupportedError(
+            "the model's opset is not known",
+            expected=f"opset {OLDEST} to {newest}",
+            got=version,
+            hint="install a newer onnx, or export the model for an older opset" if version > newest else None,
+        )
+    target = max(version, TARGET)
     model.opset_imports.pop("ai.onnx", None)
-    model.opset_imports[""] = max(version, TARGET)
+    model.opset_imports[""] = target
+    count = _graph(model.graph, version, target)
     for node in _edit.nodes(model):
-        if _edit.is_op(node, node.op_type):
-            node.version = None
-            node.domain = ""
+        if node.domain in ("", "ai.onnx"):
+            node.domain, node.version = "", None
     return count

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from opforge.errors import InternalError, UnsupportedError
+from opforge.errors import InternalError
 from opforge.passes import _contract, infer_shapes, lift_constants, remove_dead
 from tests.unit.compiler.graphs import chain, model, node
 
@@ -285,10 +285,3 @@ def test_contract_names_what_is_missing():
     with pytest.raises(InternalError, match=r"remove_identities: a pass was run too early(.|\n)*constants"):
         module = __import__("opforge.passes.remove_identities", fromlist=["call"])
         _contract.run(graph_model, _contract.as_pass(module), check=True)
-
-
-def test_too_old_models():
-    from opforge.passes import upgrade_opset
-
-    with pytest.raises(UnsupportedError, match=r"too old(.|\n)*opset 7 or later"):
-        upgrade_opset.call(ir.from_proto(model([node("Relu", "x", "y")], {"x": [1]}, opset=6)))

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import opforge as of
+from opforge.errors import UnsupportedError
 
 ort = pytest.importorskip("onnxruntime")
 
@@ -76,3 +77,54 @@ def test_same_result(tmp_path: Path, row):
     got = of.Session(tmp_path / "model.bin").run({"x": x})["y"]
     np.testing.assert_allclose(got, expected[0], rtol=1e-5, atol=1e-6)
     assert got.shape == expected[0].shape
+
+
+@pytest.mark.parametrize("opset", [0, 99])
+def test_unknown_opsets(tmp_path: Path, opset):
+    graph = helper.make_graph(
+        [helper.make_node("Abs", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    with pytest.raises(UnsupportedError, match=rf"opset is not known(.|\n)*opset 1 to \d+(.|\n)*got: {opset}"):
+        of.compile(model, tmp_path / "model.bin")
+
+
+def test_inputs_with_a_value_are_constants(tmp_path: Path):
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", "w")]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2], [3.0, 4.0])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", values, [values[0]], [weight])
+    graph.output[0].name = "y"
+    old = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3)
+    assert of.compile(old, tmp_path / "old.bin").warnings == []
+    session = of.Session(tmp_path / "old.bin")
+    assert [i.name for i in session.inputs] == ["x"]
+    np.testing.assert_array_equal(session.run({"x": np.ones(2, np.float32)})["y"], [3, 4])
+    new = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=8)
+    assert of.compile(new, tmp_path / "new.bin").warnings == ["inputs with a default are constants of the .bin: w"]
+
+
+def test_bodies_of_another_opset(tmp_path: Path):
+    # The body flattens for its softmax, as opset 11 does; the model is of opset 17.
+    body = helper.make_function(
+        "local",
+        "Flat",
+        ["a"],
+        ["b"],
+        [helper.make_node("Softmax", ["a"], ["b"], axis=1)],
+        [helper.make_opsetid("", 11)],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Flat", ["x"], ["f"], domain="local"), helper.make_node("Softmax", ["f"], ["y"], axis=1)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, X.shape)],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    of.compile(helper.make_model(graph, opset_imports=imports, functions=[body]), tmp_path / "model.bin")
+    flat = np.exp(X) / np.exp(X).sum((1, 2), keepdims=True)
+    expected = np.exp(flat) / np.exp(flat).sum(1, keepdims=True)
+    got = of.Session(tmp_path / "model.bin").run({"x": X})["y"]
+    np.testing.assert_allclose(got, expected, rtol=1e-5)

@@ -11,7 +11,7 @@ from onnx_ir.passes.common import InlinePass
 from opforge.bin.lowering._generated.kernels import KERNELS
 from opforge.bin.lowering.attention import KNOWN
 from opforge.bin.lowering.select import is_elementwise
-from opforge.passes import _edit, _opset_rules, close_subgraphs, lift_constants
+from opforge.passes import _edit, close_subgraphs, lift_constants, upgrade_opset
 from opforge.passes.infer_shapes import dims_of, type_proto
 
 __all__ = ["expand_functions"]
@@ -24,7 +24,7 @@ MAX_ROUNDS = 4
 def expand_functions(model: ir.Model) -> int:
     """Inline bodies until no node is left that has one and no kernel; return how many were inlined.
 
-    Shapes and types must be known, since some bodies depend on them; the new nodes have none yet.
+    Shapes and types must be known, since some bodies depend on them; those of the new nodes are inferred.
     """
     opset = model.opset_imports.get("", 1)
     made = 0
@@ -39,6 +39,7 @@ def expand_functions(model: ir.Model) -> int:
         model.opset_imports[""] = opset
         close_subgraphs.call(model)
         lift_constants.call(model)
+        upgrade_opset.call(model)
     return made
 
 
@@ -50,9 +51,12 @@ def _replace(model: ir.Model, node: ir.Node, opset: int, number: int) -> bool:
     if function is None:
         return False
     function.name, function.domain = f"{node.op_type}_{number}", DOMAIN
+    written = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), opset)
     del function.opset_import[:]
     function.opset_import.append(onnx.helper.make_opsetid("", opset))
     body = ir.serde.deserialize_function(function)
+    for inner in body.all_nodes():
+        inner.version = written
     model.functions[body.identifier()] = body
     attributes = dict(node.attributes)
     for name, declared in schema.attributes.items():
@@ -111,6 +115,4 @@ def _body(schema: Any, node: ir.Node, opset: int, outputs: list[int]) -> onnx.Fu
         return None
     del function.output[:]
     function.output.extend(kept)
-    written = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), opset)
-    changed = {name for (name, version) in _opset_rules.RULES if version > written}
-    return None if any(n.op_type in changed for n in function.node) else function
+    return function

@@ -16,6 +16,7 @@ from opforge.passes import (
     explicit_pads,
     fold_constants,
     fold_scale_shift,
+    freeze_inputs,
     infer_shapes,
     inline_constant_if,
     lift_constants,
@@ -37,7 +38,7 @@ from opforge.passes import (
 
 __all__ = ["PASSES", "prepare"]
 
-IMPORT = (close_subgraphs, lift_constants, infer_shapes, upgrade_opset, infer_shapes, lower_scan, infer_shapes)
+IMPORT = (freeze_inputs, close_subgraphs, lift_constants, upgrade_opset, lower_scan, infer_shapes)
 """Brings a model into the one form that everything behind knows."""
 
 PASSES = tuple(
@@ -97,7 +98,6 @@ def prepare(model: ir.Model, *, check: bool = False) -> tuple[dict[str, int], li
         if not expanded:
             break
         changes["expand_functions"] = changes.get("expand_functions", 0) + expanded
-        run([_contract.as_pass(infer_shapes)])
     run(PASSES)
     conversions = widen.widen_halves(model)
     if conversions:

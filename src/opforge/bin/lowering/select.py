@@ -124,8 +124,7 @@ class _Selector:
         return inside
 
     def run(self) -> Graph:
-        given = {} if self.outer is not None else self.source.initializers
-        self.graph.inputs = [v for i in self.source.inputs if i.name not in given and (v := self.value(i))]
+        self.graph.inputs = [v for i in self.source.inputs if (v := self.value(i))]
         for node in self.source:
             inputs = [self.value(v) for v in node.inputs]
             outputs = [self.value(o) if o.uses() or o.is_graph_output() else None for o in node.outputs]
