@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 import opforge as of
 from opforge.bin import compiler
+from opforge.bin.lowering._generated.kernels import KERNELS
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.schema import registry
 from tests.unit.compiler.graphs import compiled, model, node, ops, same
@@ -132,7 +133,9 @@ def test_missing_operator_inside_a_body():
         compiled(_custom("Outer", [body]))
 
 
-def test_all_unsupported_standard_nodes_at_once():
+def test_all_unsupported_standard_nodes_at_once(monkeypatch):
+    for name in ("Det", "Hardmax"):
+        monkeypatch.delitem(KERNELS, ("", name), raising=False)
     nodes = [node("Det", "x", "a"), node("Hardmax", "x", "h"), node("Det", "h", "b"), node("Add", "a b", "y")]
     with pytest.raises(UnsupportedError) as caught:
         compiled(model(nodes, {"x": [4, 4]}, outputs="y h"), require_kernels=True)
