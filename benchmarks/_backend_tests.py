@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
+
+from opforge.bin.decode import NUMPY_DTYPES
+from opforge.bin.encode import SUB_BYTE, pack_bits
 
 __all__ = ["ENGINES", "GROUPS", "Outcome", "cases", "run_case"]
 
@@ -89,7 +93,7 @@ def _value(data: bytes, declared: onnx.TypeProto) -> Data:
 
 def _data_sets(case: TestCase, model: onnx.ModelProto) -> Iterator[tuple[list[Any], list[Any]]]:
     if case.data_sets is not None:
-        yield from ((list(i), list(o)) for i, o in case.data_sets)
+        yield from (([_array(v) for v in i], [_array(v) for v in o]) for i, o in case.data_sets)
         return
     if case.model_dir is None:
         inputs = []
@@ -122,6 +126,11 @@ def _operator(case: TestCase, model: onnx.ModelProto) -> str:
     return nodes[0].op_type
 
 
+def _array(value: Any) -> Any:  # noqa: ANN401 - an array, a list, or what the package wraps for dtypes NumPy lacks
+    """Unwrap the tensors by which test cases give what NumPy has no dtype for."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
 Run = Callable[[onnx.ModelProto, dict[str, Any]], list[Any]]
 
 
@@ -136,13 +145,53 @@ def _opforge(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
         return [results[o.name] for o in model.graph.output]
 
 
+_STRANGE = {number: dtype for number, dtype in NUMPY_DTYPES.items() if number >= 16}
+"""Types that ONNX Runtime takes as raw bytes only, by ONNX number."""
+
+
+def _raw(array: NDArray[Any], number: int) -> NDArray[Any]:
+    """Give the bytes that ONNX Runtime's tensor holds, in an array of the tensor's shape."""
+    whole: NDArray[Any] = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+    if number not in SUB_BYTE:
+        return whole
+    held = np.zeros(array.size, np.uint8)
+    packed = pack_bits(whole, SUB_BYTE[number])
+    held[: packed.size] = packed
+    return held.reshape(array.shape)
+
+
+def _from_raw(value: Any) -> NDArray[Any]:  # noqa: ANN401 - an OrtValue
+    number, shape = value.element_type(), value.shape()
+    dtype = _STRANGE[number]
+    count = int(np.prod(shape, dtype=np.int64))
+    if number not in SUB_BYTE:
+        data = ctypes.string_at(value.data_ptr(), count * dtype.itemsize)
+        return np.frombuffer(data, dtype).reshape(shape)
+    bits = SUB_BYTE[number]
+    packed = np.frombuffer(ctypes.string_at(value.data_ptr(), -(-count * bits // 8)), np.uint8)
+    codes = (packed[:, None] >> (np.arange(8 // bits, dtype=np.uint8) * bits)) & ((1 << bits) - 1)
+    return codes.reshape(-1)[:count].astype(np.uint8).view(dtype).reshape(shape)
+
+
 def _onnxruntime(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     import onnxruntime as ort
 
     ort.set_default_logger_severity(4)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    results: list[Any] = session.run([o.name for o in model.graph.output], feeds)
-    return results
+    names = [o.name for o in model.graph.output]
+    kinds = {v.name: v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)}
+    strange = {n for n, number in kinds.items() if number in _STRANGE}
+    if not strange:
+        results: list[Any] = session.run(names, feeds)
+        return results
+    values = {
+        n: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(_raw(a, kinds[n]), kinds[n])
+        if n in strange
+        else ort.OrtValue.ortvalue_from_numpy(np.asarray(a))
+        for n, a in feeds.items()
+    }
+    found = session.run_with_ort_values(names, values)
+    return [_from_raw(v) if n in strange else v.numpy() for n, v in zip(names, found, strict=True)]
 
 
 ENGINES: dict[str, Run] = {"opforge": _opforge, "onnxruntime": _onnxruntime}

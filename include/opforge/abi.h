@@ -80,7 +80,8 @@ typedef struct opforge_device { /* DLDevice */
 } opforge_device;
 
 /* strides are in elements; NULL means dense row-major. data may be NULL where a dimension is 0. Element 0
- * lies at (char*)data + byte_offset. Sub-byte types (int4, float4) are packed, low nibble first. */
+ * lies at (char*)data + byte_offset. Types of less than a byte (int4, uint4, float4,
+ * int2, uint2) are packed without gaps between rows, low bits first; the last byte may be part-filled. */
 typedef struct opforge_tensor { /* DLTensor */
   void* data;
   opforge_device device;

@@ -45,6 +45,12 @@ nb::object text_or_none(const char* text) {
   throw nb::python_error();
 }
 
+size_t elements_of(const opforge_tensor& tensor) {
+  size_t n = 1;
+  for (int32_t k = 0; k < tensor.ndim; ++k) n *= static_cast<size_t>(tensor.shape[k]);
+  return n;
+}
+
 }  // namespace
 
 void raise_last_error() {
@@ -85,6 +91,8 @@ PySession::PySession(const std::string& path, int threads, bool verify_full,
     inputs_.push_back(port(opforge_session_input(session_, k)));
   for (int32_t k = 0; k < opforge_session_output_count(session_); ++k)
     outputs_.push_back(port(opforge_session_output(session_, k)));
+  for (const std::vector<Port>* ports : {&inputs_, &outputs_})
+    for (const Port& port : *ports) packs_ = packs_ || port.dlpack.bits < 8;
   for (int32_t k = 0; k < opforge_session_output_count(session_); ++k) {
     if (outputs_[static_cast<size_t>(k)].dtype == nullptr)
       refuse_output(*opforge_session_output(session_, k));
@@ -167,6 +175,33 @@ bool PySession::fill(PyObject* object, const Port& port, opforge_tensor* tensor)
   return true;
 }
 
+void PySession::pack_inputs(opforge_tensor* tensors, std::vector<std::vector<uint8_t>>* packed) const {
+  for (size_t k = 0; k < inputs_.size(); ++k) {
+    const size_t bits = inputs_[k].dlpack.bits;
+    if (bits >= 8) continue;
+    const size_t n = elements_of(tensors[k]), per = 8 / bits;
+    const auto* from = static_cast<const uint8_t*>(tensors[k].data);
+    std::vector<uint8_t> bytes((n + per - 1) / per);
+    for (size_t i = 0; i < n; ++i)
+      bytes[i / per] =
+          static_cast<uint8_t>(bytes[i / per] | (from[i] & ((1u << bits) - 1)) << (i % per * bits));
+    packed->push_back(std::move(bytes));
+    tensors[k].data = packed->back().data();
+  }
+}
+
+// In place from the end: byte i holds elements of index i and more.
+void PySession::unpack_outputs(const opforge_tensor* results) const {
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    const size_t bits = outputs_[k].dlpack.bits;
+    if (bits >= 8) continue;
+    const size_t per = 8 / bits;
+    auto* bytes = static_cast<uint8_t*>(results[k].data);
+    for (size_t i = elements_of(results[k]); i-- > 0;)
+      bytes[i] = static_cast<uint8_t>(bytes[i / per] >> (i % per * bits) & ((1u << bits) - 1));
+  }
+}
+
 // Keeps the inputs alive while the interpreter lock is released: another thread may change the dictionary.
 class PySession::Held {
  public:
@@ -212,6 +247,8 @@ nb::object PySession::run(nb::handle inputs) {
   }
   opforge_tensor* results = tensors + inputs_.size();
   for (size_t k = 0; k < outputs_.size(); ++k) results[k] = {};
+  std::vector<std::vector<uint8_t>> packed;
+  if (packs_) pack_inputs(tensors, &packed);
   Request request{this, {}, {}, nullptr};
   if (outputs_.size() > kFew) request.many.resize(outputs_.size());
   opforge_run run = {};
@@ -225,6 +262,7 @@ nb::object PySession::run(nb::handle inputs) {
   request.thread = PyEval_SaveThread();
   const opforge_status status = opforge_session_run(session_, &run);
   PyEval_RestoreThread(request.thread);
+  if (packs_ && status == OPFORGE_STATUS_OK) unpack_outputs(results);
   nb::object result = nb::steal(status == OPFORGE_STATUS_OK ? PyDict_New() : nullptr);
   for (size_t k = 0; k < outputs_.size(); ++k) {
     PyObject* array = *request.slot(static_cast<int32_t>(k));

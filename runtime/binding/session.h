@@ -46,11 +46,15 @@ class PySession {
   void close();
   class Held;
   bool fill(PyObject* array, const Port& port, opforge_tensor* tensor);
+  // Arrays hold elements of less than a byte one per byte, the runtime packs them.
+  void pack_inputs(opforge_tensor* tensors, std::vector<std::vector<uint8_t>>* packed) const;
+  void unpack_outputs(const opforge_tensor* results) const;
   static void* allocate(void* user, int32_t index, int32_t onnx_dtype, const int64_t* shape, int32_t ndim,
                         size_t bytes);
 
   opforge_session* session_ = nullptr;
   std::vector<Port> inputs_, outputs_;
+  bool packs_ = false;  // some input or output has elements of less than a byte
 };
 
 }  // namespace opforge::binding

@@ -121,10 +121,8 @@ void copy(RunContext& context, uint8_t* dense, uint8_t* strided, const Shape& sh
 }  // namespace
 
 int64_t element_bytes(DType dtype) {
-  Shape one;
-  const int64_t bytes = storage_bytes(dtype, one, Layout());
-  const bool small = dtype == DType::kU4 || dtype == DType::kI4 || dtype == DType::kF4E2M1;
-  return small ? 0 : bytes;
+  const int32_t bits = dtype_bits(dtype);
+  return bits % 8 == 0 ? bits / 8 : 0;
 }
 
 bool read_values(const Tensor& tensor, int64_t* values, int64_t capacity, int64_t* count) {

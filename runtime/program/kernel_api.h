@@ -39,6 +39,9 @@ enum class DType : uint8_t {
   kU4 = 21,
   kI4 = 22,
   kF4E2M1 = 23,
+  kF8E8M0 = 24,
+  kU2 = 25,
+  kI2 = 26,
 };
 
 // kC16: logical NCHW held as [N][ceil(C/16)][H+halo][W+halo][16]; when C % 16 is 1..8 the last block is 8
@@ -96,7 +99,10 @@ struct Tensor {
   }
 };
 
+// Sub-byte types are packed, low bits first.
 int64_t storage_bytes(DType dtype, const Shape& shape, const Layout& layout);
+// Bits of one element; 0 for strings and unknown ones.
+int32_t dtype_bits(DType dtype);
 
 struct StringView {
   const char* data;

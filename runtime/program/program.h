@@ -66,8 +66,6 @@ Status verify_graphs(Program* program, Bump* scratch, Error* error);
 // ------------------------------------------------------------------------------------------------
 bool known_dtype(uint32_t dtype);
 const char* dtype_name(DType dtype);
-// Bits of one element; 0 for strings and unknown ones.
-int32_t dtype_bits(DType dtype);
 // The DLPack triple of a dtype and back (kUndefined when there is none).
 opforge_dtype to_dlpack(DType dtype);
 DType from_dlpack(opforge_dtype dtype);

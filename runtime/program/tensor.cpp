@@ -30,6 +30,9 @@ constexpr DTypeRow kRows[] = {
     {DType::kU4, "u4", 4, OPFORGE_CODE_UINT},
     {DType::kI4, "i4", 4, OPFORGE_CODE_INT},
     {DType::kF4E2M1, "f4e2m1", 4, OPFORGE_CODE_FLOAT4_E2M1FN},
+    {DType::kF8E8M0, "f8e8m0", 8, OPFORGE_CODE_FLOAT8_E8M0FNU},
+    {DType::kU2, "u2", 2, OPFORGE_CODE_UINT},
+    {DType::kI2, "i2", 2, OPFORGE_CODE_INT},
 };
 
 const DTypeRow* row_of(DType dtype) {

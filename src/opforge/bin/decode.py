@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from opforge.bin.dimensions import dimension_text
-from opforge.bin.encode import PlanEntry
+from opforge.bin.encode import SUB_BYTE, PlanEntry
 from opforge.bin.layout import (
     ATTRIBUTE,
     DIMENSION,
@@ -52,8 +52,14 @@ NUMPY_DTYPES: dict[int, np.dtype[Any]] = {
     18: np.dtype(ml_dtypes.float8_e4m3fnuz),
     19: np.dtype(ml_dtypes.float8_e5m2),
     20: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    21: np.dtype(ml_dtypes.uint4),
+    22: np.dtype(ml_dtypes.int4),
+    23: np.dtype(ml_dtypes.float4_e2m1fn),
+    24: np.dtype(ml_dtypes.float8_e8m0fnu),
+    25: np.dtype(ml_dtypes.uint2),
+    26: np.dtype(ml_dtypes.int2),
 }
-"""ONNX TensorProto.DataType number to the NumPy dtype of whole-byte elements."""
+"""ONNX TensorProto.DataType number to the NumPy dtype; those of less than a byte have one byte per element there."""
 
 
 def decode(path: Path, contents: Mapping[Kind, Bytes]) -> tuple[Program, Plan | None]:
@@ -129,8 +135,8 @@ class _Decoder:
     def _constant(self, value: Value, offset: int, size: int) -> np.ndarray[Any, Any]:
         data = self.contents[Kind.WEIGHTS][offset : offset + size]
         dtype = NUMPY_DTYPES.get(value.dtype)
-        if dtype is None:
-            return data
+        if dtype is None or value.dtype in SUB_BYTE:
+            return data  # packed, as it lies in the file
         typed = data.view(dtype)
         dims = [d for d in value.shape or () if isinstance(d, int)]
         return typed.reshape(dims) if not value.packing and math.prod(dims) == typed.size else typed

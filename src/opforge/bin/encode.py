@@ -27,7 +27,20 @@ from opforge.bin.layout import (
 from opforge.bin.program import Graph, GraphRef, Node, Program, Value
 from opforge.errors import ArgumentError, InternalError
 
-__all__ = ["Encoded", "Placement", "PlanEntry", "encode"]
+__all__ = ["SUB_BYTE", "Encoded", "Placement", "PlanEntry", "encode", "pack_bits"]
+
+SUB_BYTE: dict[int, int] = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
+"""ONNX numbers of the types of less than a byte: u4, i4, f4e2m1, u2, i2; bits of an element."""
+
+
+def pack_bits(codes: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Pack elements of one byte each into the bytes that a file holds, low bits first."""
+    flat = np.ascontiguousarray(codes).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    per = 8 // bits
+    lanes = np.pad(flat, (0, -len(flat) % per)).reshape(-1, per)
+    shifts = np.arange(per, dtype=np.uint8) * bits
+    packed: np.ndarray[Any, np.dtype[np.uint8]] = np.bitwise_or.reduce(lanes << shifts, axis=1).astype(np.uint8)
+    return packed
 
 
 @dataclass(frozen=True)
@@ -268,7 +281,7 @@ def _check_constant(value: Value) -> None:
     if (
         not value.packing
         and math.prod(d for d in value.shape if isinstance(d, int)) != data.size
-        and value.dtype not in (21, 22, 23)
+        and value.dtype not in SUB_BYTE
     ):
         raise ArgumentError(
             "a constant's data does not fill its shape", where=value.name, expected=value.shape, got=data.shape

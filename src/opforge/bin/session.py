@@ -31,7 +31,7 @@ class ValueInfo:
 
     Attributes:
         name: as in the model.
-        dtype: NumPy dtype (``ml_dtypes`` for bf16 and float8).
+        dtype: NumPy dtype (``ml_dtypes`` for bf16 and the types of 8 bits and less; arrays hold one element per byte).
         shape: numbers, symbols or expressions over them, None where unknown; None when the rank is unknown.
     """
 

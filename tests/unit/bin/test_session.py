@@ -11,7 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.format import read
+from opforge.bin.native import native
 from opforge.bin.program import Layout
 from opforge.bin.session import Session
 from opforge.errors import ArgumentError, CorruptFileError, DtypeError, UnsupportedError
@@ -422,7 +424,9 @@ def test_an_output_that_numpy_cannot_hold_is_refused_while_opening(tmp_path: Pat
     y = b.node("Identity", [b.input("x", F32, [2])], F32, [2], name="halves")
     b.program.values[y].dtype = 22  # int4
     b.output(y)
+    path = b.save(tmp_path / "model.bin")
+    known = {number: dtype for number, dtype in NUMPY_DTYPES.items() if number != 22}
     with pytest.raises(UnsupportedError) as caught:
-        b.session(tmp_path)
+        native().Session(str(path), 0, False, [], [], True, True, known)
     assert "output 'halves': NumPy has no dtype for an output" in str(caught.value)
     assert "got: ONNX dtype 22" in str(caught.value)

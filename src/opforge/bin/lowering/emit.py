@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from opforge.bin import program
+from opforge.bin.encode import SUB_BYTE, pack_bits
 from opforge.bin.lowering.graph import Graph, Node, Value
 from opforge.bin.packing import PACKERS
 from opforge.passes._dims import Dim
@@ -59,6 +60,8 @@ def _unique(name: str, taken: set[str]) -> str:
 def _data(value: Value) -> np.ndarray[Any, Any] | None:
     if value.data is None:
         return None
+    if value.dtype in SUB_BYTE and not value.packing:
+        return pack_bits(value.data, SUB_BYTE[value.dtype])
     return PACKERS[value.packing](value.data) if value.packing else np.asarray(value.data, order="C")
 
 

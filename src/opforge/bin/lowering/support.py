@@ -19,7 +19,7 @@ from opforge.schema import Operator, registry
 __all__ = ["custom_operators", "require_kernels", "required_operators"]
 
 
-DTYPES = frozenset({*range(1, 8), *range(9, 14), *range(16, 24)})
+DTYPES = frozenset({*range(1, 8), *range(9, 14), *range(16, 27)})
 """ONNX numbers of the types of runtime/program/kernel_api.h, strings aside."""
 
 

@@ -18,6 +18,7 @@ KERNELS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("", "Attention"): ((23, 2147483647),),
     ("", "AveragePool"): ((1, 2147483647),),
     ("", "BatchNormalization"): ((9, 2147483647),),
+    ("", "BitCast"): ((26, 2147483647),),
     ("", "BitShift"): ((11, 2147483647),),
     ("", "BitwiseAnd"): ((18, 2147483647),),
     ("", "BitwiseNot"): ((18, 2147483647),),
