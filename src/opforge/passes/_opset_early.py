@@ -12,8 +12,6 @@ from opforge.passes._upgrade import Rule, Writer, constant, dims, drop, rank_of,
 
 __all__ = ["EARLY"]
 
-LOWEST = float(np.finfo(np.float32).min)
-
 
 def _without(*names: str) -> Rule:
     return lambda node: drop(node, *names)
@@ -98,9 +96,9 @@ def _tile(node: ir.Node) -> list[ir.Node] | None:
     row = constant(node, np.array([-1], np.int64), "row")
     counts = write.op("Reshape", write.op("Cast", tiles, to=7), row)
     values = write.op("Concat", constant(node, np.array([1], np.int64), "one"), counts, axis=0)
-    place = write.op("Reshape", write.op("Cast", axis, to=7), constant(node, np.array([], np.int64), "scalar"))
+    place = write.op("Reshape", write.op("Cast", axis, to=7), row)
     rank = write.op("Size", write.op("Shape", x))
-    node.replace_input_with(1, write.op("OneHot", place, rank, values))
+    node.replace_input_with(1, write.op("Reshape", write.op("OneHot", place, rank, values), row))
     return write.nodes()
 
 
@@ -121,7 +119,7 @@ def _direction(node: ir.Node) -> None:
 
 
 _OVERWRITE = """
-    Abs Add Ceil Clip Div Dropout Elu Exp Floor HardSigmoid InstanceNormalization LeakyRelu Log Max Mean Min Mul Neg
+    Abs Add Ceil Div Dropout Elu Exp Floor HardSigmoid InstanceNormalization LeakyRelu Log Max Mean Min Mul Neg
     PRelu Reciprocal Relu Sigmoid Sqrt Sub Sum Tanh BatchNormalization
 """.split()
 """Operators whose attribute ``consumed_inputs`` said which inputs may be overwritten."""
@@ -136,6 +134,7 @@ EARLY: dict[tuple[str, int], Rule] = {
     ("Reshape", 5): _reshape,
     **dict.fromkeys([(name, 6) for name in _OVERWRITE], _without("consumed_inputs")),
     ("Cast", 6): _cast,
+    ("Clip", 6): _defaults(min=-np.inf, max=np.inf),
     ("Selu", 6): _defaults(alpha=1.6732, gamma=1.0507),
     ("Tile", 6): _tile,
     **{(name, 7): _broadcast for name in "Add And Div Equal Greater Less Mul Or Pow Sub Xor".split()},

@@ -1,7 +1,7 @@
 """How nodes of older opsets are written in newer ones: (operator, opset that changed it) -> rule.
 
-A rule gives the form of the opset that it names; later rows carry it on. Changes that need no row stand in
-``_opset_neutral`` with the reason.
+A rule gives its node the form of the opset that it names, and later rows carry that on; nodes that it adds are new.
+Changes that need no row stand in ``_opset_neutral`` with the reason.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ def _np_dtype(node: ir.Node) -> np.dtype[Any]:
 
 
 def _clip(node: ir.Node) -> None:
-    for index, name in ((1, "min"), (2, "max")):
-        bound = take_attribute(node, name)
-        if bound is not None:
-            set_input(node, index, np.array(bound, _np_dtype(node)))
+    """Before opset 11 the bounds have defaults: the ends of float32. A bound that is infinite is none."""
+    end = float(np.finfo(np.float32).max)
+    for index, name, default in ((1, "min", -end), (2, "max", end)):
+        with np.errstate(over="ignore"):  # half types reach less far
+            bound = np.array(take_attribute(node, name, default), _np_dtype(node))
+        if np.isfinite(bound):
+            set_input(node, index, bound)
 
 
 def _slice(node: ir.Node) -> None:

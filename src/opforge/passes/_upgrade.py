@@ -13,7 +13,21 @@ from opforge.passes import _edit
 from opforge.passes._dims import Dim
 from opforge.passes.infer_shapes import dims_of
 
-__all__ = ["Rule", "Writer", "constant", "drop", "rank_of", "refuse", "rename_output", "set_input", "take_attribute"]
+__all__ = [
+    "TARGET",
+    "Rule",
+    "Writer",
+    "constant",
+    "drop",
+    "rank_of",
+    "refuse",
+    "rename_output",
+    "set_input",
+    "take_attribute",
+]
+
+TARGET = 24
+"""The opset in which everything behind the upgrade is written, and so are the nodes that rules add."""
 
 Rule = Callable[[ir.Node], "list[ir.Node] | None"]
 """Rewrites a node in place; returns the nodes that stand for it in schedule order, None where it is still that node."""
@@ -85,7 +99,7 @@ def rename_output(node: ir.Node, index: int, new: ir.Value) -> None:
 
 
 class Writer:
-    """Writes nodes before or after an old one, and remembers them in order."""
+    """Writes nodes of the newest form before or after an old one, and remembers them in order."""
 
     def __init__(self, node: ir.Node) -> None:
         self.node = node
@@ -97,6 +111,7 @@ class Writer:
         made = ir.Node(
             "", op_type, inputs, ir.convenience.convert_attributes(attributes), num_outputs=1, name=self.node.name
         )
+        made.version = TARGET
         graph = self.node.graph
         assert graph is not None
         if after:

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from opforge.errors import UnsupportedError
 from opforge.passes import _edit, infer_shapes
-from opforge.passes._opset_rules import RULES, Rule
+from opforge.passes._opset_rules import RULES
+from opforge.passes._upgrade import TARGET, Rule
 
 __all__ = ["ENSURES", "NAME", "OLDEST", "REQUIRES", "TARGET", "call"]
 
@@ -17,7 +18,7 @@ NAME = "upgrade_opset"
 REQUIRES: tuple[str, ...] = ("constants", "no_functions", "sorted")
 ENSURES: tuple[str, ...] = ("shapes",)
 
-OLDEST, TARGET = 1, 24
+OLDEST = 1
 
 
 def _by_operator() -> dict[str, list[tuple[int, Rule]]]:
@@ -34,6 +35,7 @@ def _upgrade(node: ir.Node, version: int) -> tuple[list[ir.Node], int]:
     """Return what stands for a node in the target opset, in order, and how many rules applied."""
     if node.domain not in ("", "ai.onnx"):
         return [node], 0
+    version = version if node.version is None else node.version
     node.domain, node.version = "", None
     row = next(((c, rule) for c, rule in _ROWS.get(node.op_type, ()) if c > version), None)
     if row is None:
@@ -54,7 +56,7 @@ def _graph(graph: ir.Graph, version: int, target: int) -> int:
     infer_shapes.begin(graph)
     for node in list(graph):
         written = node.version if node.version is not None and node.domain in ("", "ai.onnx") else version
-        nodes, applied = _upgrade(node, written)
+        nodes, applied = _upgrade(node, version)
         count += applied
         for one in nodes:
             count += sum(_graph(inner, written, target) for inner in _edit.subgraphs(one))

@@ -20,6 +20,7 @@ from opforge.passes import (
     infer_shapes,
     inline_constant_if,
     lift_constants,
+    lower_dropout,
     lower_scan,
     merge_reshapes,
     raise_attention,
@@ -38,7 +39,7 @@ from opforge.passes import (
 
 __all__ = ["PASSES", "prepare"]
 
-IMPORT = (freeze_inputs, close_subgraphs, lift_constants, upgrade_opset, lower_scan, infer_shapes)
+IMPORT = (freeze_inputs, close_subgraphs, lift_constants, upgrade_opset, lower_scan, lower_dropout, infer_shapes)
 """Brings a model into the one form that everything behind knows."""
 
 PASSES = tuple(
