@@ -61,4 +61,10 @@ int32_t NodeAttributes::get_graph(const char* name) const {
   return a == nullptr ? -1 : static_cast<int32_t>(a->payload);
 }
 
+StringView NodeAttributes::get_text(const char* name, int64_t index) const {
+  const format::Attribute* a = find(name, format::kTexts);
+  if (a == nullptr || index < 0 || index >= a->count) return {nullptr, 0};
+  return program_->text(static_cast<uint32_t>(program_->ids[a->payload + index]));
+}
+
 }  // namespace opforge

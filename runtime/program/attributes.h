@@ -18,6 +18,7 @@ class NodeAttributes final : public Attributes {
   bool get_floats(const char* name, const float** values, int64_t* count) const override;
   BytecodeView get_bytecode(const char* name) const override;
   int32_t get_graph(const char* name) const override;
+  StringView get_text(const char* name, int64_t index) const override;
 
   // Null when absent or, for kind other than 0, when it has another kind.
   const format::Attribute* find(const char* name, uint32_t kind) const;

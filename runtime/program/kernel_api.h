@@ -124,6 +124,8 @@ class Attributes {
   virtual bool get_floats(const char* name, const float** values, int64_t* count) const = 0;
   virtual BytecodeView get_bytecode(const char* name) const = 0;  // {nullptr, 0} when absent
   virtual int32_t get_graph(const char* name) const = 0;          // subgraph index, -1 when absent
+  // Element `index` of a list of texts; data is null behind the end or when the name is absent.
+  virtual StringView get_text(const char* name, int64_t index) const = 0;
 
  protected:
   ~Attributes() = default;

@@ -43,6 +43,7 @@ void scale_shift(const float* x, float* y, int64_t n, float scale, float shift);
 void attention(const AttentionArgs&, float* scratch, int64_t row0, int64_t row1);
 int64_t attention_rows();
 int64_t attention_scratch(int64_t keys, int64_t depth, int64_t depth_v);
+void cell(const CellArgs&, int64_t block0, int64_t block1);
 
 }  // namespace OPFORGE_ISA
 }  // namespace opforge

@@ -40,6 +40,7 @@ const IsaTable table = {
     attention,
     attention_rows,
     attention_scratch,
+    cell,
 };
 
 }  // namespace OPFORGE_ISA

@@ -81,6 +81,43 @@ struct AttentionArgs {
   float scale;
 };
 
+// Functions of recurrent cells: ONNX's list.
+enum class GateKind : int32_t {
+  kSigmoid = 0,
+  kTanh,
+  kRelu,
+  kAffine,
+  kLeakyRelu,
+  kThresholdedRelu,
+  kScaledTanh,
+  kHardSigmoid,
+  kElu,
+  kSoftsign,
+  kSoftplus
+};
+struct GateFunction {
+  GateKind kind = GateKind::kSigmoid;
+  float alpha = 0, beta = 0;
+};
+
+// kGruReset and kGruUpdate are the halves of a GRU whose reset stands before the product.
+enum class CellKind : int32_t { kRnn = 0, kLstm, kGruLinear, kGruReset, kGruUpdate };
+
+// One row of one step. Products lie as [block of 16 units][gate][16]; states have whole blocks.
+struct CellArgs {
+  CellKind kind;
+  GateFunction f, g, h;  // the single function of kRnn is f
+  float clip;            // infinity = none
+  int32_t input_forget;  // LSTM: the forget gate is 1 - the input gate
+  float* x;              // product of the input; kGruReset leaves z in the place of its gate
+  const float* r;        // product of the state: all gates, kGruReset: z and r, kGruUpdate: h
+  const float* h_in;
+  float* h_out;            // kGruReset: the reset gate times h_in
+  float* c;                // LSTM only
+  const float* peepholes;  // LSTM: [i, o, f][width], or null
+  int64_t width;           // units in whole blocks
+};
+
 enum class Reduction : int32_t {
   kSum = 0,
   kMean,
@@ -150,6 +187,9 @@ struct IsaTable {
   void (*attention)(const AttentionArgs&, float* scratch, int64_t row0, int64_t row1);
   int64_t (*attention_rows)();
   int64_t (*attention_scratch)(int64_t keys, int64_t depth, int64_t depth_v);
+
+  // -- cell.cpp -- blocks [block0, block1) of 16 units.
+  void (*cell)(const CellArgs&, int64_t block0, int64_t block1);
 };
 
 // The table for this machine: the best that the CPU runs, or what OPFORGE_ISA names. Chosen once.

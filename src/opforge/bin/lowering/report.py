@@ -90,6 +90,16 @@ def _group(node: Node) -> str | None:
     return " + ".join(parts) if len(parts) > 1 else None
 
 
+_RECURRENT = "packed gates"
+_ALGORITHMS = {
+    "MatMul": "matmul",
+    "ConvTranspose": "deconvolution",
+    "LSTM": _RECURRENT,
+    "GRU": _RECURRENT,
+    "RNN": _RECURRENT,
+}
+
+
 def describe(report: CompileReport, graph: Graph, program: Program) -> CompileReport:
     """Fill in what the compiler's graph and the program show."""
     nodes = [node for inner in graph.walk() for node in inner.nodes]
@@ -98,11 +108,9 @@ def describe(report: CompileReport, graph: Graph, program: Program) -> CompileRe
     report.fused = dict(Counter(g for n in nodes if (g := _group(n)) is not None))
     report.algorithms = dict(
         Counter(
-            n.attributes["algorithm"]
-            if n.op == "Conv"
-            else {"MatMul": "matmul", "ConvTranspose": "deconvolution"}[n.op]
+            n.attributes["algorithm"] if n.op == "Conv" else _ALGORITHMS[n.op]
             for n in nodes
-            if n.is_made("Conv", "MatMul", "ConvTranspose")
+            if n.is_made("Conv", *_ALGORITHMS)
         )
     )
     report.layouts = dict(Counter(v.layout.kind for g in graph.walk() for v in g.values() if v.data is None))

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from opforge.bin.lowering.attention import lower_attention
 from opforge.bin.lowering.graph import FLOAT, FLOATS, Graph, Node, Value
+from opforge.bin.lowering.recurrent import lower_gru, lower_lstm, lower_rnn
 from opforge.onnx.elementwise import ORDERED, ROWS, VALUE_TYPES
 from opforge.passes import _edit
 from opforge.passes._dims import Dim
@@ -244,7 +245,10 @@ def _constant_of_shape(
 _RULES: dict[str, Rule] = {
     "Attention": lower_attention,
     "ConstantOfShape": _constant_of_shape,
+    "GRU": lower_gru,
+    "LSTM": lower_lstm,
     "MatMul": _matmul,
+    "RNN": lower_rnn,
 }
 
 
