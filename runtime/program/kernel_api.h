@@ -193,6 +193,8 @@ enum : uint32_t {
   kNotPure = 1u << 1,    // never computed at planning time (random numbers)
   kAllInputs = 1u << 2,  // variadic: no input may be absent
   kAnyOutput = 1u << 3,  // output 0 may be absent where another one is not
+  // infer gives the largest shapes that the outputs can have, run sets the final ones and fills them densely.
+  kBounded = 1u << 4,
 };
 
 struct OpKernel {

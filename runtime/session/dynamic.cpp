@@ -147,7 +147,12 @@ Status DynamicRun::kernel_node(uint32_t n) {
     scratch = new_memory(inferred.context.scratch_bytes);
     if (!scratch) return error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for scratch");
   }
-  return run_node(model_, n, inputs.data(), outputs.data(), scratch.get(), model_.threads(), error_);
+  if (run_node(model_, n, inputs.data(), outputs.data(), scratch.get(), model_.threads(), error_))
+    return *error_;
+  for (size_t k = 0; k < outputs.size(); ++k)
+    if (info.outputs[k] >= 0)
+      slots_[info.outputs[k]].tensor.shape = outputs[k].shape;  // smaller where kBounded
+  return OPFORGE_STATUS_OK;
 }
 
 bool DynamicRun::scalar(int32_t value, int64_t* number) const {

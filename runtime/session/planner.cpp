@@ -74,6 +74,10 @@ Status Planner::infer(uint32_t n, bool* dynamic) {
   if ((known || (flags & kShapeOnly) != 0) && (flags & kNotPure) == 0 && plain && elements <= kMaxFolded) {
     return fold(&step, inferred.context);
   }
+  if ((flags & kBounded) != 0) {
+    *dynamic = true;
+    return OPFORGE_STATUS_OK;
+  }
   if (view(info, &step, inferred.context)) return OPFORGE_STATUS_OK;
   for (uint32_t k = 0; k < info.record->outputs; ++k) {
     if (info.outputs[k] < 0) continue;
