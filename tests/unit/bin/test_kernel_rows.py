@@ -31,9 +31,7 @@ def test_required_inputs_are_those_of_onnx(file: str, domain: str, name: str, fi
     newest = max(history, key=lambda s: s.since_version)
     required = max([k + 1 for k, p in enumerate(newest.inputs) if p.option == option.Single], default=1)
     fields = [f.strip() for f in rest.split(",")]
-    tail = [
-        f for f in fields if f == "0" or f.isdigit() or f.startswith("kA") or f.startswith("kS") or f.startswith("kN")
-    ]
+    tail = [f for f in fields if f == "0" or f.isdigit() or f.startswith(("kA", "kB", "kS", "kN"))]
     own = int(tail[-1]) if len(tail) == 2 else 1
     if name != "Upsample":  # its scales are required where it still exists (version 9)
         assert own == max(required, 1), (file, name)
