@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -19,6 +18,7 @@ from opforge.bin.lowering import (
     emit,
     fuse,
     layout,
+    load,
     pipeline,
     resolve,
     select,
@@ -29,7 +29,7 @@ from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
 from opforge.bin.session import Session
-from opforge.errors import ArgumentError, UnsupportedError
+from opforge.errors import UnsupportedError
 from opforge.passes import _edit, close_subgraphs
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
         return None
     with tempfile.TemporaryDirectory(prefix="opforge-plan-") as folder:
         draft = Path(folder) / "draft.bin"
-        bin_format.write(program, draft)
+        bin_format.write(program, draft, weights=False)
         session = Session(draft)
         session.prepare(shapes)
         return session.plan if session.statistics["plans"] else None
@@ -118,7 +118,7 @@ def compile_program(
     """
     _choice("target", target, TARGETS)
     _choice("precision", precision, PRECISIONS)
-    model, digest = _load(model_or_path)
+    model, digest = load.load(model_or_path)
     report = CompileReport(target=target, opset=model.opset_imports.get("", 0), source_nodes=len(_edit.nodes(model)))
     if tune:
         report.warnings.append("tune=True has no effect: the target cpu chooses its tiles when it is loaded")
@@ -163,48 +163,6 @@ def _choice(what: str, value: str, allowed: tuple[str, ...]) -> None:
         raise UnsupportedError(
             f"unknown {what}", where=f"compile({what}=)", expected=" or ".join(map(repr, allowed)), got=repr(value)
         )
-
-
-def _load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
-    """Return the model and the SHA-256 of its file (external data not included)."""
-    if isinstance(model_or_path, onnx.ModelProto):
-        proto = onnx.ModelProto()
-        proto.CopyFrom(model_or_path)
-        digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
-        model = ir.from_proto(proto)
-        _require_external_data(model)
-        return model, digest
-    path = Path(model_or_path)
-    if not path.is_file():
-        raise ArgumentError("the model does not exist", where=str(path), expected="an .onnx file")
-    content = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            content.update(block)
-    try:
-        model = ir.load(path)
-    except Exception as error:  # protobuf raises many kinds
-        raise ArgumentError(
-            "the file is not an ONNX model", where=str(path), got=f"{type(error).__name__}: {error}"
-        ) from error
-    if not model.opset_imports:
-        raise ArgumentError(
-            "the model imports no operator set", where=str(path), expected="an ONNX model with opset_import"
-        )
-    _require_external_data(model)
-    return model, content.hexdigest()
-
-
-def _require_external_data(model: ir.Model) -> None:
-    for value in model.graph.initializers.values():
-        data = value.const_value
-        if isinstance(data, ir.ExternalTensor) and not Path(data.path).is_file():
-            raise ArgumentError(
-                "external data does not exist",
-                where=f"initializer {value.name!r}",
-                expected=str(data.path),
-                hint="keep the data file beside the model, and give compile the model's path",
-            )
 
 
 def _metadata(model: ir.Model, digest: str) -> dict[str, str]:

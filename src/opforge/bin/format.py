@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,8 +16,8 @@ import numpy as np
 
 from opforge._files import whole_file
 from opforge.bin.decode import decode
-from opforge.bin.encode import Encoded, PlanEntry, encode
-from opforge.bin.layout import ALIGNMENT, BLOCK, HEADER, MAGIC, MIN_READER, SECTION, VERSION, Kind
+from opforge.bin.encode import Encoded, Placement, PlanEntry, encode
+from opforge.bin.layout import ALIGNMENT, BLOCK, HEADER, MAGIC, MIN_READER, SECTION, SMALL, VERSION, Kind
 from opforge.bin.native import crc32c
 from opforge.bin.program import Program
 from opforge.bin.table import Section, read_table, section_bytes
@@ -41,13 +41,20 @@ class BinFile:
     plan: tuple[int, list[PlanEntry]] | None
 
 
-def write(program: Program, path: str | os.PathLike[str], *, plan: tuple[int, list[PlanEntry]] | None = None) -> int:
+def write(
+    program: Program,
+    path: str | os.PathLike[str],
+    *,
+    plan: tuple[int, list[PlanEntry]] | None = None,
+    weights: bool = True,
+) -> int:
     """Write a program to ``path``, replacing a file there in one step.
 
     Args:
         program: what to store.
         path: where; its folder must exist.
         plan: bytes of the arena and the places in it, for static shapes.
+        weights: False leaves holes for large constants: enough for a session that plans and never runs.
 
     Returns:
         The size of the file in bytes.
@@ -62,7 +69,7 @@ def write(program: Program, path: str | os.PathLike[str], *, plan: tuple[int, li
         raise ArgumentError("a program needs at least one graph", where=str(target))
     encoded = encode(program, plan)
     with whole_file(target) as temporary, temporary.open("wb") as stream:
-        size = _write(stream, encoded, program)
+        size = _write(stream, encoded, program, weights)
     return size
 
 
@@ -79,7 +86,7 @@ def read(path: str | os.PathLike[str]) -> BinFile:
     return BinFile(source, table.size, table.version, table.min_reader, table.sections, program, plan)
 
 
-def _write(stream: BinaryIO, encoded: Encoded, program: Program) -> int:
+def _write(stream: BinaryIO, encoded: Encoded, program: Program, weights: bool) -> int:
     contents = dict(encoded.sections)
     if encoded.weights:
         blocks = -(-encoded.weights_size // BLOCK)
@@ -100,7 +107,7 @@ def _write(stream: BinaryIO, encoded: Encoded, program: Program) -> int:
         offset = -(-offset // ALIGNMENT) * ALIGNMENT
         _fill(table[-1], Kind.WEIGHTS, offset, encoded.weights_size, len(encoded.weights))
         stream.seek(offset)
-        checks = _write_weights(stream, encoded, program)
+        checks = _write_weights(stream, encoded, program, weights)
         offset += encoded.weights_size
         body = np.array([BLOCK, len(checks), *checks], "<u4").tobytes()
         row = table[kinds.index(Kind.CHECKSUMS)]
@@ -125,11 +132,11 @@ def _fill(row: Any, kind: Kind, offset: int, size: int, records: int) -> None:  
     row["name"] = kind.name.lower().encode()
 
 
-def _write_weights(stream: BinaryIO, encoded: Encoded, program: Program) -> list[int]:
-    """Stream the constants and return the checksum of each block."""
+def _write_weights(stream: BinaryIO, encoded: Encoded, program: Program, whole: bool) -> list[int]:
+    """Stream the constants and return the checksum of each block; unless ``whole``, only the small ones."""
     checks: list[int] = []
     crc, filled = 0, 0
-    for chunk in _chunks(encoded, program):
+    for chunk in _chunks(encoded if whole else replace(encoded, weights=_small(encoded)), program):
         stream.write(chunk)
         position = 0
         while position < len(chunk):
@@ -140,9 +147,16 @@ def _write_weights(stream: BinaryIO, encoded: Encoded, program: Program) -> list
             if filled == BLOCK:
                 checks.append(crc)
                 crc, filled = 0, 0
+    if not whole and filled:
+        end = min(BLOCK, encoded.weights_size - len(checks) * BLOCK)
+        crc, filled = crc32c(bytes(end - filled), crc), end
     if filled:
         checks.append(crc)
-    return checks
+    return checks + [0] * (-(-encoded.weights_size // BLOCK) - len(checks))
+
+
+def _small(encoded: Encoded) -> list[Placement]:
+    return [place for place in encoded.weights if place.size <= SMALL]
 
 
 def _chunks(encoded: Encoded, program: Program) -> Iterator[memoryview]:

@@ -7,13 +7,18 @@ lists them; tests/unit/kernels holds them against what the kernels read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opforge.errors import InternalError
+
 __all__ = [
+    "ELEMENTS",
     "PACKERS",
+    "Late",
     "blocks16",
     "pack_conv16",
     "pack_deconv16",
@@ -138,3 +143,37 @@ PACKERS: dict[str, Callable[[Array], Array]] = {
     "deconv16": pack_deconv16,
 }
 """Packing name (``Value.packing``) to the function that makes it."""
+
+
+def _conv_elements(shape: Sequence[int]) -> int:
+    return padded_channels(shape[0]) * math.prod(shape[1:])
+
+
+ELEMENTS: dict[str, Callable[[Sequence[int]], int]] = {
+    "matmul16": lambda shape: shape[0] * padded_channels(shape[1]),
+    "conv16": _conv_elements,
+    "depthwise16": _conv_elements,
+    "first16": _conv_elements,
+    "winograd16": lambda shape: 36 * padded_channels(shape[0]) * shape[1],
+    "deconv16": lambda shape: padded_channels(shape[1]) * shape[0] * shape[2] * shape[3],
+}
+"""Packing name to the number of elements that it makes of weights of a shape, for weights that are packed late."""
+
+
+class Late:
+    """Large weights that are packed when the file is written, one after the other, so that they are never all held."""
+
+    def __init__(self, weights: Array, packing: str) -> None:
+        """Keep weights, which may be a view of a mapped file; ``packing`` is "" for a dense copy."""
+        self._weights, self._packing = weights, packing
+        self.dtype = weights.dtype
+        self.size = ELEMENTS[packing](weights.shape) if packing else weights.size
+        self.shape = (self.size,) if packing else weights.shape
+        self.nbytes = self.size * weights.dtype.itemsize
+
+    def __array__(self, dtype: np.dtype[np.float32] | None = None, copy: bool | None = None) -> Array:
+        """Pack now."""
+        made = PACKERS[self._packing](self._weights) if self._packing else np.array(self._weights, order="C")
+        if made.size != self.size:
+            raise InternalError("a packing has another size than its table says", where=self._packing, got=made.size)
+        return made if dtype is None else made.astype(dtype)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from opforge.bin.packing import Late
+
 __all__ = ["Dim", "Graph", "GraphRef", "Layout", "Node", "Program", "RequiredOperator", "Value"]
 
 Dim = int | str | None
@@ -30,7 +32,7 @@ class Value:
         dtype: ONNX ``TensorProto.DataType`` number.
         shape: logical dimensions, or None when even the rank is unknown.
         layout: placement in memory.
-        data: packed bytes of a constant (any array; stored as it lies), else None.
+        data: packed bytes of a constant (any array, stored as it lies, or one that is packed late), else None.
         packing: how ``data`` is packed ("" = dense row-major), e.g. "matmul16", "conv16", "winograd16".
         kind: "tensor", "sequence", "optional" or "optional_sequence"; of the latter three, ``dtype`` and ``shape`` are
             those of the tensors inside.
@@ -40,7 +42,7 @@ class Value:
     dtype: int
     shape: list[Dim] | None
     layout: Layout = field(default_factory=Layout)
-    data: np.ndarray[Any, Any] | None = None
+    data: np.ndarray[Any, Any] | Late | None = None
     packing: str = ""
     kind: str = "tensor"
 

@@ -12,7 +12,7 @@ import numpy as np
 from opforge.bin import program
 from opforge.bin.encode import SUB_BYTE, pack_bits
 from opforge.bin.lowering.graph import Graph, Node, Value
-from opforge.bin.packing import PACKERS
+from opforge.bin.packing import ELEMENTS, PACKERS, Late
 from opforge.passes._dims import Dim
 
 __all__ = ["emit"]
@@ -57,11 +57,17 @@ def _unique(name: str, taken: set[str]) -> str:
     return free
 
 
-def _data(value: Value) -> np.ndarray[Any, Any] | None:
+LATE = 1 << 20
+"""Bytes of weights from which on they are packed when the file is written."""
+
+
+def _data(value: Value) -> np.ndarray[Any, Any] | Late | None:
     if value.data is None:
         return None
     if value.dtype in SUB_BYTE and not value.packing:
         return pack_bits(value.data, SUB_BYTE[value.dtype])
+    if value.data.nbytes >= LATE and (value.packing in ELEMENTS or not value.packing):
+        return value.data if not value.packing and value.data.flags.c_contiguous else Late(value.data, value.packing)
     return PACKERS[value.packing](value.data) if value.packing else np.asarray(value.data, order="C")
 
 

@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from opforge.bin.lowering.graph import Graph, Node
 from opforge.bin.program import Program
 
@@ -118,5 +116,5 @@ def describe(report: CompileReport, graph: Graph, program: Program) -> CompileRe
         if node.is_made("Reorder") and node.inputs[0] is not None:
             kinds = (node.inputs[0].layout.kind, node.output.layout.kind)
             report.conversions.append(f"{kinds[0]} -> {kinds[1]}: {node.inputs[0].name}")
-    report.weight_bytes = sum(v.data.nbytes for v in program.values if isinstance(v.data, np.ndarray))
+    report.weight_bytes = sum(v.data.nbytes for v in program.values if v.data is not None)
     return report

@@ -111,8 +111,7 @@ class _Selector:
         data = _edit.array(value)
         dtype = int(value.dtype) if value.dtype is not None else 0
         dims = [Dim.of(int(d)) for d in data.shape] if data is not None else dims_of(value)
-        array = None if data is None else np.asarray(data, order="C")
-        return Value(value.name or "", dtype, dims, array, kind=kind_of(value))
+        return Value(value.name or "", dtype, dims, data, kind=kind_of(value))
 
     def _capture(self, value: ir.Value) -> Value:
         assert self.outer is not None
