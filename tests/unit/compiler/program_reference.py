@@ -26,8 +26,8 @@ def _blocks(n: int) -> list[tuple[int, int, int]]:
 
 def unpack(value: Value) -> np.ndarray:
     """Weights in their logical shape."""
-    data, shape = value.data, [int(d) for d in value.shape or []]
-    assert data is not None
+    assert value.data is not None
+    data, shape = np.asarray(value.data), [int(d) for d in value.shape or []]
     if not value.packing:
         assert list(data.shape) == shape, (value.name, data.shape, shape)
         return data
