@@ -194,7 +194,7 @@ def test_external_data(tmp_path):
     onnx.save(case_study(), str(path), save_as_external_data=True, location="weights.bin", size_threshold=16)
     a, b = compiled(proto)[0], compiled(path)[0]
     assert [np.asarray(v.data).tobytes() for v in a.values if v.data is not None] == [
-        v.data.tobytes() for v in b.values if v.data is not None
+        np.asarray(v.data).tobytes() for v in b.values if v.data is not None
     ]
 
 
