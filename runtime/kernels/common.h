@@ -1,12 +1,12 @@
 // common.h: what node kernels share: c16 views, activations, padded biases, work distribution.
 #pragma once
 
-#include <atomic>
 #include <cstring>
 #include <new>
 
 #include "kernels/isa/table.h"
 #include "program/kernel_api.h"
+#include "threads/claims.h"
 
 namespace opforge::kernels {
 
@@ -53,7 +53,7 @@ void read_ints(const Attributes& attributes, const char* name, int n, int64_t ot
 
 // Calls f(slot, unit) for every unit. A slot is used by one thread at a time, so it can own a piece of
 // scratch; there are at most context.threads of them. Which slot gets a unit may vary: results must not
-// depend on it. As in the pool, the first slot goes up from the first unit and the others down from the last.
+// depend on it.
 template <class F>
 void for_units(RunContext& context, int64_t units, F&& f) {
   const int64_t slots = lesser<int64_t>(units, context.threads);
@@ -61,11 +61,11 @@ void for_units(RunContext& context, int64_t units, F&& f) {
     for (int64_t u = 0; u < units; ++u) f(int64_t{0}, u);
     return;
   }
-  std::atomic<int64_t> claimed{0}, back{units};
+  Claims claims(units, slots);
   context.parallel(slots, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slot = begin; slot < end; ++slot) {
-      for (int64_t front = 0; claimed.fetch_add(1, std::memory_order_relaxed) < units; ++front)
-        f(slot, slot == 0 ? front : back.fetch_sub(1, std::memory_order_relaxed) - 1);
+      for (int64_t first = 0, last = 0; claims.next(slot == 0 ? last : -1, &first, &last);)
+        for (int64_t u = first; u < last; ++u) f(slot, u);
     }
   });
 }

@@ -3,19 +3,32 @@
 
 namespace opforge::kernels {
 
+namespace {
+
+constexpr int64_t kPackAlone = 8192;  // floats of A that one thread packs
+
+// Columns of a unit: a multiple of 64, or of 32 where that makes an odd number of few units even, and enough
+// for 64 K weights or a million multiplications, about 10 us.
+int64_t columns_of_unit(int64_t n, int64_t row_units, int64_t unit_rows, int64_t depth) {
+  const int64_t least = lesser(int64_t{65536} / depth, (int64_t{1} << 20) / (unit_rows * depth));
+  const int64_t multiple = unit_rows == 1 ? 128 : 64;
+  const int64_t columns = greater<int64_t>(1, ceil_div(least, multiple)) * multiple;
+  const int64_t units = row_units * ceil_div(n, columns);
+  if (units == 1 || units > 8 || units % 2 == 0) return columns;
+  return greater<int64_t>(1, ceil_div(ceil_div(n * row_units, units + 1), 32)) * 32;
+}
+
+}  // namespace
+
 // A unit's rows of A take about 192 KB packed, half of a second cache. Few row units (up to 8) are cut along
-// the columns as well, so that A is packed once and every thread has work: at least 64 K weights per unit.
+// the columns as well, so that A is packed once and threads end together.
 ProductPlan::ProductPlan(int64_t m, int64_t n, int64_t k) {
   const int64_t depth = greater<int64_t>(k, 1);
   const int64_t rows = lesser<int64_t>(512, greater<int64_t>(56, 49152 / depth));
   row_units = greater<int64_t>(1, ceil_div(m, rows));
   const int64_t unit_rows = ceil_div(greater<int64_t>(m, 1), row_units);
   pack_first = row_units <= 8;
-  unit_columns = n;
-  if (pack_first) {
-    const int64_t least = greater(65536 / depth, (int64_t{1} << 20) / (unit_rows * depth));
-    unit_columns = greater<int64_t>(128, ceil_div(least, 128) * 128);
-  }
+  unit_columns = pack_first ? columns_of_unit(greater<int64_t>(n, 1), row_units, unit_rows, depth) : n;
   column_units = greater<int64_t>(1, ceil_div(n, greater<int64_t>(unit_columns, 1)));
   panel = scratch_floats(isa_table().matmul_panel_floats(unit_rows, k));
 }
@@ -32,15 +45,17 @@ void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& pl
     });
     return;
   }
-  const auto pack = [&](int64_t unit) {
-    isa.pack_a(g, scratch + unit * plan.panel, row(unit), row(unit + 1));
-  };
-  if (plan.row_units == 1)
-    pack(0);
-  else
-    for_units(context, plan.row_units, [&](int64_t, int64_t unit) { pack(unit); });
+  if (plan.row_units == 1 && g.m * g.k <= kPackAlone) {
+    isa.pack_a(g, scratch, 0, g.m);
+  } else {
+    const int64_t parts = ceil_div(4, plan.row_units);
+    for_units(context, plan.row_units * parts, [&](int64_t, int64_t i) {
+      const int64_t unit = i / parts;
+      isa.pack_a_part(g, scratch + unit * plan.panel, row(unit), row(unit + 1), i % parts, parts);
+    });
+  }
   for_units(context, plan.row_units * plan.column_units, [&](int64_t, int64_t unit) {
-    const int64_t r = unit % plan.row_units, n0 = unit / plan.row_units * plan.unit_columns;
+    const int64_t r = unit / plan.column_units, n0 = unit % plan.column_units * plan.unit_columns;
     isa.matmul(g, scratch + r * plan.panel, row(r), row(r + 1), n0, lesser(g.n, n0 + plan.unit_columns));
   });
 }

@@ -28,6 +28,7 @@
 #include <new>
 #include <thread>
 
+#include "threads/claims.h"
 #include "threads/clock.h"
 #include "threads/costs.h"
 #include "threads/cpu.h"
@@ -43,7 +44,7 @@ constexpr int64_t kRunPatience = 2'000'000;  // and so long without a job while 
 // What waking must save: the caller's stall (10 to 60 microseconds) and as much until the worker is there.
 constexpr double kWakeUp = 60'000;
 // Regions that take less run on the caller alone: moving their data between two caches costs as much.
-constexpr double kWorthSharing = 8'000;
+constexpr double kWorthSharing = 20'000;
 constexpr int kSample = 16;  // of short regions, one in so many is timed
 
 void pause() {
@@ -56,17 +57,14 @@ void pause() {
 
 enum State : int32_t { kFree = 0, kFilling = 1, kOpen = 2, kClosed = 3 };
 
-// The caller takes chunks from the front, workers from the back, so that from region to region the parts of a
-// tensor stay in the caches where they are.
 struct alignas(64) Job {
   std::atomic<int32_t> state{kFree};
   std::atomic<int32_t> inside{0};  // workers that look at the job or work on it
   int32_t most = 0;                // workers that may take part
-  int64_t n = 0, grain = 1, chunks = 0, batch = 1;
+  int64_t n = 0, grain = 1;
   opforge_range_fn body = nullptr;
   void* user = nullptr;
-  alignas(64) std::atomic<int64_t> claimed{0};
-  std::atomic<int64_t> back{0};  // of the claimed ones, those taken from the back
+  Claims chunks;
 };
 
 thread_local bool in_parallel = false;
@@ -75,22 +73,18 @@ thread_local int run_depth = 0;
 thread_local double run_work = 0;
 thread_local uint32_t short_regions = 0;
 
-// Claims chunks, a few at a time, and runs each by itself: the chunks are the same for any number of threads.
-// Returns how many it ran.
+// Runs each chunk by itself: they are the same for any number of threads. Returns how many it ran.
 int64_t work(Job& job, bool caller) {
-  const int64_t n = job.n, grain = job.grain, chunks = job.chunks, batch = job.batch;
-  for (int64_t done = 0;;) {
-    const int64_t claimed = job.claimed.fetch_add(batch, std::memory_order_relaxed);
-    if (claimed >= chunks) return done;
-    const int64_t count = std::min(batch, chunks - claimed);
-    const int64_t first =
-        caller ? done : chunks - count - job.back.fetch_add(count, std::memory_order_relaxed);
-    for (int64_t c = first; c < first + count; ++c) {
+  const int64_t n = job.n, grain = job.grain;
+  int64_t done = 0;
+  for (int64_t first, last; job.chunks.next(caller ? done : -1, &first, &last);) {
+    for (int64_t c = first; c < last; ++c) {
       const int64_t begin = c * grain;
       job.body(job.user, begin, n - begin < grain ? n : begin + grain);
     }
-    done += count;
+    done += last - first;
   }
+  return done;
 }
 
 void serial(int64_t n, int64_t grain, opforge_range_fn body, void* user) {
@@ -138,13 +132,10 @@ class Pool {
     } else {
       job->n = n;
       job->grain = grain;
-      job->chunks = chunks;
-      job->batch = std::max<int64_t>(1, chunks / (int64_t{threads} * 8));
       job->body = body;
       job->user = user;
       job->most = helpers;
-      job->claimed.store(0, std::memory_order_relaxed);
-      job->back.store(0, std::memory_order_relaxed);
+      job->chunks.reset(chunks, helpers + 1);
       job->state.store(kOpen, std::memory_order_seq_cst);
       epoch_.fetch_add(1, std::memory_order_seq_cst);
       caller_cpu_.store(current_cpu(), std::memory_order_relaxed);

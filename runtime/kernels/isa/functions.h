@@ -11,6 +11,7 @@ namespace opforge {
 namespace OPFORGE_ISA {
 
 void pack_a(const MatmulArgs&, float* panel, int64_t m0, int64_t m1);
+void pack_a_part(const MatmulArgs&, float* panel, int64_t m0, int64_t m1, int64_t part, int64_t parts);
 void matmul(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
 int64_t matmul_panel_floats(int64_t rows, int64_t k);
 void pack_b(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed, int64_t block0,

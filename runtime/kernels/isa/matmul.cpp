@@ -120,12 +120,17 @@ OPFORGE_INLINE bool own_panel(const MatmulArgs& g, int64_t rows) { return rows =
 }  // namespace
 
 void pack_a(const MatmulArgs& g, float* panel, int64_t m0, int64_t m1) {
+  pack_a_part(g, panel, m0, m1, 0, 1);
+}
+
+void pack_a_part(const MatmulArgs& g, float* panel, int64_t m0, int64_t m1, int64_t part, int64_t parts) {
   if (m1 <= m0 || own_panel(g, m1 - m0)) return;
   const RowTiles tiles(m1 - m0);
+  const int64_t first = tiles.count * part / parts, last = tiles.count * (part + 1) / parts;
   int64_t m = m0;
-  for (int64_t i = 0; i < tiles.count; ++i) {
+  for (int64_t i = 0; i < last; ++i) {
     const int64_t p = spread(m1 - m0, tiles.count, i);
-    pack_panel(g.a + m * g.a_row, g.a_row, g.a_column, p, g.k, panel + (m - m0) * g.k);
+    if (i >= first) pack_panel(g.a + m * g.a_row, g.a_row, g.a_column, p, g.k, panel + (m - m0) * g.k);
     m += p;
   }
 }

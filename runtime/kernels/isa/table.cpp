@@ -12,6 +12,7 @@ const IsaTable table = {
     OPFORGE_TEXT(OPFORGE_ISA),
     kFused ? 1 : 0,
     pack_a,
+    pack_a_part,
     matmul,
     matmul_panel_floats,
     pack_b,

@@ -137,7 +137,9 @@ struct IsaTable {
 
   // -- matmul.cpp -- pack_a packs rows [m0, m1) of A into a panel of matmul_panel_floats(rows, k); matmul
   // multiplies them with columns [n0, n1) of B. n0 is a multiple of 16; n1 counts up to whole blocks of 16.
+  // pack_a_part does one of `parts` parts of that packing.
   void (*pack_a)(const MatmulArgs&, float* panel, int64_t m0, int64_t m1);
+  void (*pack_a_part)(const MatmulArgs&, float* panel, int64_t m0, int64_t m1, int64_t part, int64_t parts);
   void (*matmul)(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
   int64_t (*matmul_panel_floats)(int64_t rows, int64_t k);
   // B with element strides (row over k, column over n) into matmul16; blocks [block0, block1).
