@@ -56,20 +56,22 @@ def onnx_operators() -> str:
     """Standard operators that a .bin can hold, by what serves them."""
     import onnx
 
-    from opforge.bin.lowering._generated.kernels import KERNELS
+    from opforge.bin.lowering._generated.kernels import EXECUTOR_OPS, KERNELS
     from opforge.onnx.elementwise import ROWS
 
     schemas = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
     kernels = {name for domain, name in KERNELS if domain == ""} & schemas.keys()
     removed = {"Constant", "Identity", "Dropout"}
     elementwise = ROWS.keys() & schemas.keys()
-    served = kernels | elementwise | removed
+    executed = ({*EXECUTOR_OPS, "Scan", "SequenceMap"} - removed) & schemas.keys()
+    served = kernels | elementwise | removed | executed
     bodies = {
         n for n, s in schemas.items() if s.has_function and {node.op_type for node in s.function_body.node} <= served
     }
     groups = (
         ("elementwise: formula bytecode, fused with its neighbours", set(elementwise)),
         ("a kernel of the runtime", kernels - elementwise - removed),
+        ("the executor: control flow, sequences, optionals", executed),
         ("folded or removed by the compiler", removed),
         ("the function body that ONNX gives it", bodies - served),
     )

@@ -68,8 +68,8 @@ typedef struct opforge_session_options {
   const char* const* search;
   void (*log)(void* user, int32_t level, const char* text); /* NULL = warnings go to stderr */
   void* log_user;
-  /* For files of strangers; 0 = no limit. Bytes of the arena, of a tensor and of scratch; iterations of a
-   * Loop. */
+  /* For files of strangers; 0 = no limit. Bytes of the arena, of a tensor and of scratch, and of all values
+   * of a run that places them one by one; iterations of a Loop. */
   int64_t memory_limit;
   int64_t loop_limit;
 } opforge_session_options;
@@ -88,6 +88,14 @@ OPFORGE_API opforge_status opforge_session_open_memory(const void* bytes, size_t
 OPFORGE_API void opforge_session_close(opforge_session* session);
 
 /* ---- inputs, outputs, metadata ------------------------------------------------------------------------ */
+/* What an input or output is; dtype, ndim and shape of the others are those of the tensors inside. */
+enum {
+  OPFORGE_VALUE_TENSOR = 0,
+  OPFORGE_VALUE_SEQUENCE = 1,          /* of tensors */
+  OPFORGE_VALUE_OPTIONAL = 2,          /* a tensor or nothing */
+  OPFORGE_VALUE_OPTIONAL_SEQUENCE = 3, /* a sequence or nothing */
+};
+
 typedef struct opforge_value_info {
   const char* name;
   opforge_dtype dtype;
@@ -95,6 +103,7 @@ typedef struct opforge_value_info {
   int32_t ndim;                  /* -1 = unknown rank */
   const int64_t* shape;          /* -1 where the dimension is not a number */
   const char* const* dimensions; /* each as text: "3", "N", "2*N+1", "?" */
+  int32_t kind;                  /* OPFORGE_VALUE_... */
 } opforge_value_info;
 
 OPFORGE_API int32_t opforge_session_input_count(const opforge_session* session);
@@ -131,8 +140,29 @@ typedef struct opforge_run {
   void* allocate_user;
 } opforge_run;
 
+/* Models whose inputs and outputs are tensors; for others there is opforge_session_run_values. */
 OPFORGE_API opforge_status opforge_session_run(opforge_session* session, opforge_run* run);
 OPFORGE_API void opforge_free(void* data);
+
+/* ---- sequences and optionals -------------------------------------------------------------------------- */
+/* One value: a tensor (count 1), the tensors of a sequence, or an optional that is empty (count -1). */
+typedef struct opforge_value {
+  const opforge_tensor* tensors; /* dense, on the CPU */
+  int32_t count;
+  int32_t reserved;
+} opforge_value;
+
+typedef struct opforge_results opforge_results;
+
+/* Runs any model: one value per input, in the order of the session. The results hold all outputs in memory of
+ * their own until they are released with opforge_results_free. */
+OPFORGE_API opforge_status opforge_session_run_values(opforge_session* session, const opforge_value* inputs,
+                                                      int32_t n_inputs, opforge_results** results);
+/* Output `index` of the session: its tensors stay valid as long as the results. */
+OPFORGE_API opforge_status opforge_results_value(const opforge_results* results, int32_t index,
+                                                 opforge_value* value);
+/* NULL is allowed. */
+OPFORGE_API void opforge_results_free(opforge_results* results);
 
 /* Plans a run for these input shapes (only ndim, shape and dtype are read; inputs in the order of the
  * session), so that the first run does not have to. */

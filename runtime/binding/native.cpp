@@ -35,6 +35,7 @@ NB_MODULE(_native, m) {
       .def(nb::init<const std::string&, int, bool, const std::vector<std::string>&,
                     const std::vector<std::string>&, bool, bool, nb::dict>())
       .def("run", &PySession::run)
+      .def("run_values", &PySession::run_values)
       .def("values", &PySession::values)
       .def("metadata", &PySession::metadata)
       .def("statistics", &PySession::statistics)

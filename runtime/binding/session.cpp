@@ -175,31 +175,26 @@ bool PySession::fill(PyObject* object, const Port& port, opforge_tensor* tensor)
   return true;
 }
 
-void PySession::pack_inputs(opforge_tensor* tensors, std::vector<std::vector<uint8_t>>* packed) const {
-  for (size_t k = 0; k < inputs_.size(); ++k) {
-    const size_t bits = inputs_[k].dlpack.bits;
-    if (bits >= 8) continue;
-    const size_t n = elements_of(tensors[k]), per = 8 / bits;
-    const auto* from = static_cast<const uint8_t*>(tensors[k].data);
-    std::vector<uint8_t> bytes((n + per - 1) / per);
-    for (size_t i = 0; i < n; ++i)
-      bytes[i / per] =
-          static_cast<uint8_t>(bytes[i / per] | (from[i] & ((1u << bits) - 1)) << (i % per * bits));
-    packed->push_back(std::move(bytes));
-    tensors[k].data = packed->back().data();
-  }
+void PySession::pack(const Port& port, opforge_tensor* tensor, Packed* packed) {
+  const size_t bits = port.dlpack.bits;
+  if (bits >= 8) return;
+  const size_t n = elements_of(*tensor), per = 8 / bits;
+  const auto* from = static_cast<const uint8_t*>(tensor->data);
+  std::vector<uint8_t> bytes((n + per - 1) / per);
+  for (size_t i = 0; i < n; ++i)
+    bytes[i / per] =
+        static_cast<uint8_t>(bytes[i / per] | (from[i] & ((1u << bits) - 1)) << (i % per * bits));
+  packed->push_back(std::move(bytes));
+  tensor->data = packed->back().data();
 }
 
-// In place from the end: byte i holds elements of index i and more.
-void PySession::unpack_outputs(const opforge_tensor* results) const {
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    const size_t bits = outputs_[k].dlpack.bits;
-    if (bits >= 8) continue;
-    const size_t per = 8 / bits;
-    auto* bytes = static_cast<uint8_t*>(results[k].data);
-    for (size_t i = elements_of(results[k]); i-- > 0;)
-      bytes[i] = static_cast<uint8_t>(bytes[i / per] >> (i % per * bits) & ((1u << bits) - 1));
-  }
+// From the end, since byte i holds elements of index i and more: from and to may be the same.
+void PySession::unpack(const Port& port, const void* from, size_t elements, void* to) {
+  const size_t bits = port.dlpack.bits, per = 8 / bits;
+  const auto* bytes = static_cast<const uint8_t*>(from);
+  for (size_t i = elements; i-- > 0;)
+    static_cast<uint8_t*>(to)[i] =
+        static_cast<uint8_t>(bytes[i / per] >> (i % per * bits) & ((1u << bits) - 1));
 }
 
 // Keeps the inputs alive while the interpreter lock is released: another thread may change the dictionary.
@@ -247,8 +242,8 @@ nb::object PySession::run(nb::handle inputs) {
   }
   opforge_tensor* results = tensors + inputs_.size();
   for (size_t k = 0; k < outputs_.size(); ++k) results[k] = {};
-  std::vector<std::vector<uint8_t>> packed;
-  if (packs_) pack_inputs(tensors, &packed);
+  Packed packed;
+  for (size_t k = 0; packs_ && k < inputs_.size(); ++k) pack(inputs_[k], &tensors[k], &packed);
   Request request{this, {}, {}, nullptr};
   if (outputs_.size() > kFew) request.many.resize(outputs_.size());
   opforge_run run = {};
@@ -262,7 +257,10 @@ nb::object PySession::run(nb::handle inputs) {
   request.thread = PyEval_SaveThread();
   const opforge_status status = opforge_session_run(session_, &run);
   PyEval_RestoreThread(request.thread);
-  if (packs_ && status == OPFORGE_STATUS_OK) unpack_outputs(results);
+  for (size_t k = 0; packs_ && status == OPFORGE_STATUS_OK && k < outputs_.size(); ++k) {
+    if (outputs_[k].dlpack.bits < 8)
+      unpack(outputs_[k], results[k].data, elements_of(results[k]), results[k].data);
+  }
   nb::object result = nb::steal(status == OPFORGE_STATUS_OK ? PyDict_New() : nullptr);
   for (size_t k = 0; k < outputs_.size(); ++k) {
     PyObject* array = *request.slot(static_cast<int32_t>(k));
@@ -271,6 +269,63 @@ nb::object PySession::run(nb::handle inputs) {
   }
   if (status != OPFORGE_STATUS_OK) raise_last_error();
   return result;
+}
+
+nb::object PySession::array_of(const Port& port, const opforge_tensor& tensor) {
+  Py_ssize_t dims[16] = {};
+  for (int32_t k = 0; k < tensor.ndim; ++k) dims[k] = static_cast<Py_ssize_t>(tensor.shape[k]);
+  Py_INCREF(port.dtype);
+  nb::object made = nb::steal(
+      api.new_from_descr(api.array_type, port.dtype, tensor.ndim, dims, nullptr, nullptr, 0, nullptr));
+  if (!made.is_valid()) throw nb::python_error();
+  char* to = numpy::array(made.ptr())->data;
+  const size_t elements = elements_of(tensor);
+  if (port.dlpack.bits < 8)
+    unpack(port, tensor.data, elements, to);
+  else if (elements != 0)
+    std::memcpy(to, tensor.data, elements * (port.dlpack.bits / 8));
+  return made;
+}
+
+nb::list PySession::run_values(const nb::list& inputs) {
+  std::vector<std::vector<opforge_tensor>> tensors(inputs_.size());
+  std::vector<opforge_value> values(inputs_.size());
+  Packed packed;
+  for (size_t k = 0; k < inputs_.size(); ++k) {
+    const nb::handle given = inputs[k];
+    values[k] = {nullptr, -1, 0};
+    if (given.is_none()) continue;
+    const nb::list items = nb::cast<nb::list>(given);
+    for (const nb::handle item : items) {
+      tensors[k].emplace_back();
+      if (!fill(item.ptr(), inputs_[k], &tensors[k].back()))
+        throw nb::type_error("run_values takes dense arrays");
+      pack(inputs_[k], &tensors[k].back(), &packed);
+    }
+    values[k] = {tensors[k].data(), static_cast<int32_t>(tensors[k].size()), 0};
+  }
+  opforge_results* made = nullptr;
+  opforge_status status;
+  {
+    nb::gil_scoped_release release;
+    status = opforge_session_run_values(session_, values.data(), static_cast<int32_t>(values.size()), &made);
+  }
+  if (status != OPFORGE_STATUS_OK) raise_last_error();
+  const std::unique_ptr<opforge_results, void (*)(opforge_results*)> results(made, opforge_results_free);
+  nb::list list;
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    opforge_value value = {};
+    if (opforge_results_value(results.get(), static_cast<int32_t>(k), &value) != OPFORGE_STATUS_OK)
+      raise_last_error();
+    if (value.count < 0) {
+      list.append(nb::none());
+      continue;
+    }
+    nb::list arrays;
+    for (int32_t i = 0; i < value.count; ++i) arrays.append(array_of(outputs_[k], value.tensors[i]));
+    list.append(arrays);
+  }
+  return list;
 }
 
 nb::list PySession::values(bool inputs) const {
@@ -292,7 +347,7 @@ nb::list PySession::values(bool inputs) const {
       }
       dims = all;
     }
-    list.append(nb::make_tuple(nb::str(info->name), info->onnx_dtype, dims));
+    list.append(nb::make_tuple(nb::str(info->name), info->onnx_dtype, dims, info->kind));
   }
   return list;
 }

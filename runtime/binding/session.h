@@ -3,6 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,9 @@ class PySession {
 
   // {name: array} -> {name: array}; arrays must be dense and of the declared dtype.
   nb::object run(nb::handle inputs);
-  nb::list values(bool inputs) const;  // (name, onnx dtype, dims or None) each
+  // For models with sequences or optionals: None or a list of dense arrays per input and output, in order.
+  nb::list run_values(const nb::list& inputs);
+  nb::list values(bool inputs) const;  // (name, onnx dtype, dims or None, kind) each
   nb::dict metadata() const;
   nb::dict statistics() const;
   void prepare(const std::vector<std::vector<int64_t>>& shapes);  // one per input, in order
@@ -46,9 +50,11 @@ class PySession {
   void close();
   class Held;
   bool fill(PyObject* array, const Port& port, opforge_tensor* tensor);
+  static nb::object array_of(const Port& port, const opforge_tensor& tensor);
   // Arrays hold elements of less than a byte one per byte, the runtime packs them.
-  void pack_inputs(opforge_tensor* tensors, std::vector<std::vector<uint8_t>>* packed) const;
-  void unpack_outputs(const opforge_tensor* results) const;
+  using Packed = std::deque<std::vector<uint8_t>>;
+  static void pack(const Port& port, opforge_tensor* tensor, Packed* packed);
+  static void unpack(const Port& port, const void* from, size_t elements, void* to);
   static void* allocate(void* user, int32_t index, int32_t onnx_dtype, const int64_t* shape, int32_t ndim,
                         size_t bytes);
 

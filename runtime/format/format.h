@@ -18,6 +18,7 @@ constexpr uint32_t kMaxRecords = 1u << 22;
 constexpr uint32_t kMaxPerNode = 4096;    // inputs, outputs
 constexpr uint32_t kMaxAttributes = 256;  // of one node
 constexpr uint32_t kMaxGraphs = 65536;
+constexpr uint32_t kMaxNesting = 64;  // graphs around a graph
 constexpr uint32_t kMaxBlobs = 1u << 20;
 constexpr uint32_t kMaxOperators = 1024;              // from libraries
 constexpr uint32_t kMaxDepth = 64, kMaxTerms = 4096;  // of a dimension expression
@@ -88,10 +89,19 @@ struct Value {
   int8_t quantisation_axis;
   uint16_t quantisation_block;
   int32_t scale, zero_point;
-  uint8_t reserved[16];
+  uint8_t kind;  // ValueKind
+  uint8_t reserved[15];
 };
 static_assert(sizeof(Value) == 64, "FORMAT.md section 4.3");
 constexpr uint8_t kValueConstant = 1;
+
+// What a value holds; dtype and dimensions of the others are those of the tensors inside.
+enum ValueKind : uint8_t {
+  kTensorValue = 0,
+  kSequenceValue = 1,
+  kOptionalValue = 2,
+  kOptionalSequenceValue = 3
+};
 
 struct ProgramHead {
   uint32_t graphs, nodes, attributes, ids, integers, floats;

@@ -14,11 +14,11 @@ class GraphVerifier {
     // visible_[v] = g + 1: value v can be read in graph g at the point reached so far.
     visible_ = scratch->array<uint32_t>(p_.n_values);
     produced_ = scratch->array<uint8_t>(p_.n_values);
-    named_ = scratch->array<uint8_t>(p_.counts.graphs);
+    depth_ = scratch->array<uint8_t>(p_.counts.graphs);
   }
 
   Status run() {
-    if (visible_ == nullptr || produced_ == nullptr || named_ == nullptr) {
+    if (visible_ == nullptr || produced_ == nullptr || depth_ == nullptr) {
       return error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "no memory to verify the file");
     }
     uint32_t next_node = 0;
@@ -28,7 +28,7 @@ class GraphVerifier {
           graph.nodes > p_.counts.nodes - next_node) {
         return bad("a graph does not continue the nodes").found("graph %u", g);
       }
-      if (g != 0 && named_[g] == 0) return bad("no earlier node names a graph").found("graph %u", g);
+      if (g != 0 && depth_[g] == 0) return bad("no earlier node names a graph").found("graph %u", g);
       if (this->graph(g, graph)) return *error_;
       next_node += graph.nodes;
     }
@@ -150,9 +150,13 @@ class GraphVerifier {
         break;
       case format::kSubgraph:
         good =
-            good && a.count == 1 && a.payload > g && a.payload < p_.counts.graphs && named_[a.payload] == 0;
+            good && a.count == 1 && a.payload > g && a.payload < p_.counts.graphs && depth_[a.payload] == 0;
+        if (good && depth_[g] >= format::kMaxNesting) {
+          return bad_node(n, "subgraphs are nested too deep")
+              .wanted("at most %u levels", format::kMaxNesting);
+        }
         if (good) {
-          named_[a.payload] = 1;
+          depth_[a.payload] = static_cast<uint8_t>(depth_[g] + 1);
           good = captures_visible(p_.graphs[a.payload], g);
         }
         break;
@@ -177,7 +181,7 @@ class GraphVerifier {
   Error* error_;
   uint32_t* visible_;
   uint8_t* produced_;
-  uint8_t* named_;
+  uint8_t* depth_;  // of a graph that an earlier node names; 0 = none does
   uint64_t used_ = 0, attributes_ = 0;
 };
 

@@ -154,7 +154,10 @@ Status values(Program* program, Error* error) {
                       (v.layout == 0 ? !halo : v.rank == 4) &&
                       v.first_dimension <= program->n_dimension_ids &&
                       rank <= program->n_dimension_ids - v.first_dimension && v.quantisation <= 3 &&
-                      v.scale >= -1 && v.scale < n && v.zero_point >= -1 && v.zero_point < n;
+                      v.scale >= -1 && v.scale < n && v.zero_point >= -1 && v.zero_point < n &&
+                      (v.kind == format::kTensorValue ||
+                       (v.kind <= format::kOptionalSequenceValue && v.layout == 0 && v.packing == 0 &&
+                        v.quantisation == 0 && !program->is_constant(k)));
     if (!good) return corrupt(error, format::kValues, "a record is not valid").found("value %u", k);
     if (program->is_constant(k) && constant(*program, k, error)) return *error;
   }
@@ -291,7 +294,7 @@ Status verify_tables(Program* program, Bump* scratch, Error* error) {
 }
 
 size_t verify_memory(const format::File& file) {
-  // Two 16-bit numbers per dimension, eight bytes per value, one per graph, four per metadata entry; record
+  // Two 16-bit numbers per dimension, eight bytes per value, two per graph, four per metadata entry; record
   // counts are bounded by size.
   return file.sections[format::kDimensions].size + file.sections[format::kValues].size / 4 +
          file.sections[format::kProgram].size / 16 + file.sections[format::kMetadata].size / 2 + 4096;

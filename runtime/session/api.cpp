@@ -25,6 +25,11 @@ struct opforge_session {
   Session session;
 };
 
+struct opforge_results {
+  std::vector<opforge::session::Result> results;
+  std::vector<std::vector<opforge_tensor>> tensors;  // one list per output
+};
+
 namespace {
 
 // Structs grow at the end only, so a caller that was built with an older header knows a shorter one: at least
@@ -74,6 +79,13 @@ Options options_of(const opforge_session_options* given) {
   options.memory_limit = o.memory_limit;
   options.loop_limit = o.loop_limit;
   return options;
+}
+
+opforge_status only_tensors(const Session& session, Error* error) {
+  if (session.takes_tensors()) return OPFORGE_STATUS_OK;
+  return error->fail(OPFORGE_STATUS_UNSUPPORTED, "the model takes or gives sequences or optionals")
+      .wanted("inputs and outputs that are tensors")
+      .advise("use opforge_session_run_values");
 }
 
 template <class Open>
@@ -162,6 +174,7 @@ opforge_status opforge_session_run(opforge_session* session, opforge_run* given)
   return guarded([&](Error* error) -> opforge_status {
     if (given->size < kRunSize)
       return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "opforge_run.size is not set");
+    if (opforge_status status = only_tensors(session->session, error)) return status;
     opforge_run run = known_part(*given);
     opforge::session::Few<Tensor> inputs(session->session.inputs().size());
     if (opforge_status status =
@@ -179,6 +192,7 @@ opforge_status opforge_session_run(opforge_session* session, opforge_run* given)
 opforge_status opforge_session_prepare(opforge_session* session, const opforge_tensor* inputs,
                                        int32_t n_inputs) {
   return guarded([&](Error* error) -> opforge_status {
+    if (opforge_status status = only_tensors(session->session, error)) return status;
     const std::vector<ValueText>& known = session->session.inputs();
     if (n_inputs != static_cast<int32_t>(known.size())) {
       return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "shapes of all inputs are needed")
@@ -211,6 +225,64 @@ int32_t opforge_session_plan(const opforge_session* session, opforge_plan_entry*
 }
 
 void opforge_free(void* data) { std::free(data); }
+
+opforge_status opforge_session_run_values(opforge_session* session, const opforge_value* inputs,
+                                          int32_t n_inputs, opforge_results** results) {
+  return guarded([&](Error* error) -> opforge_status {
+    *results = nullptr;
+    const std::vector<ValueText>& known = session->session.inputs();
+    if (n_inputs != static_cast<int32_t>(known.size())) {
+      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "a value for each input is needed")
+          .wanted("%zu", known.size())
+          .found("%d", n_inputs);
+    }
+    std::vector<std::vector<Tensor>> tensors(known.size());
+    std::vector<opforge::session::Given> given(known.size());
+    for (size_t k = 0; k < known.size(); ++k) {
+      given[k].empty = inputs[k].count < 0;
+      if (given[k].empty) continue;
+      tensors[k].resize(static_cast<size_t>(inputs[k].count));
+      for (size_t i = 0; i < tensors[k].size(); ++i) {
+        if (opforge_status status =
+                opforge::session::to_tensor(inputs[k].tensors[i], known[k].name, &tensors[k][i], error))
+          return status;
+      }
+      given[k].tensors = tensors[k].data();
+      given[k].count = tensors[k].size();
+    }
+    auto made = std::make_unique<opforge_results>();
+    if (opforge_status status = session->session.run_values(given.data(), &made->results, error))
+      return status;
+    for (opforge::session::Result& result : made->results) {
+      std::vector<opforge_tensor> list;
+      for (Tensor& tensor : result.tensors) {
+        opforge_tensor to = {};
+        to.data = tensor.data;
+        to.device = {OPFORGE_DEVICE_CPU, 0};
+        to.ndim = tensor.shape.rank;
+        to.dtype = opforge::to_dlpack(tensor.dtype);
+        to.shape = tensor.shape.dims;
+        list.push_back(to);
+      }
+      made->tensors.push_back(std::move(list));
+    }
+    *results = made.release();
+    return OPFORGE_STATUS_OK;
+  });
+}
+
+opforge_status opforge_results_value(const opforge_results* results, int32_t index, opforge_value* value) {
+  return guarded([&](Error* error) -> opforge_status {
+    if (index < 0 || static_cast<size_t>(index) >= results->results.size())
+      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "there is no such output").found("%d", index);
+    const auto k = static_cast<size_t>(index);
+    *value = {results->tensors[k].data(), static_cast<int32_t>(results->tensors[k].size()), 0};
+    if (results->results[k].empty) value->count = -1;
+    return OPFORGE_STATUS_OK;
+  });
+}
+
+void opforge_results_free(opforge_results* results) { delete results; }
 
 opforge_status opforge_session_get_statistics(const opforge_session* session,
                                               opforge_session_statistics* statistics) {

@@ -87,6 +87,7 @@ Status Model::load(Error* error) {
       return error->fail(OPFORGE_STATUS_UNSUPPORTED, "tensors of strings are not supported")
           .at("value '%s'", text(v.name).c_str());
     }
+    needs_dynamic_ = needs_dynamic_ || v.kind != format::kTensorValue;
     // Small constants are what kernels look into while they load and infer.
     if (program_.is_constant(k) && v.size <= format::kSmall && check_constant(k, error)) return *error;
   }
@@ -128,13 +129,14 @@ Status Model::find_kernels(Error* error) {
     const StringView domain = program_.text(info.record->domain), op = program_.text(info.record->op);
     const auto version = static_cast<int32_t>(info.record->since_version);
     info.kernel = find_kernel(domain, op, version);
-    if (info.kernel != nullptr) continue;
-    if (domain.size == 0 && same_text(op, "If")) info.control = Control::kIf;
-    if (domain.size == 0 && same_text(op, "Loop")) info.control = Control::kLoop;
+    if (info.kernel != nullptr && check_kinds(k, nullptr) == OPFORGE_STATUS_OK) continue;
+    info.control = executor_op(domain, op);
     if (info.control != Control::kNone) {
+      info.kernel = nullptr;
       needs_dynamic_ = true;
       continue;
     }
+    if (info.kernel != nullptr) continue;  // refused when it is loaded
     const format::Operator* required = plugins_->required(domain, op, version);
     if (required != nullptr) {
       if (plugins_->open(*required, info, &info.plugin, error)) return *error;
@@ -234,9 +236,28 @@ Status Model::check_arity(uint32_t k, Error* error) const {
       .found("%u inputs and %u outputs", present, written);
 }
 
+// Kernels know tensors only. Without error: asks quietly.
+Status Model::check_kinds(uint32_t k, Error* error) const {
+  const NodeInfo& info = nodes_[k];
+  bool good = true;
+  for (uint32_t i = 0; i < info.record->inputs; ++i)
+    good = good && (info.inputs[i] < 0 || program_.values[info.inputs[i]].kind == format::kTensorValue);
+  for (uint32_t o = 0; o < info.record->outputs; ++o)
+    good = good && (info.outputs[o] < 0 || program_.values[info.outputs[o]].kind == format::kTensorValue);
+  if (good) return OPFORGE_STATUS_OK;
+  if (error == nullptr) return OPFORGE_STATUS_CORRUPT;
+  char where[Error::kText];
+  describe(k, where, sizeof where);
+  return error->fail(OPFORGE_STATUS_CORRUPT, "a kernel is given a sequence or an optional")
+      .at("section 'program', %s", where)
+      .wanted("tensors");
+}
+
 Status Model::load_node(uint32_t k, Error* error) {
   NodeInfo& info = nodes_[k];
-  if (check_arity(k, error)) return *error;
+  if (info.control == Control::kLeftOut) return OPFORGE_STATUS_OK;
+  if (info.control != Control::kNone) return check_executor_node(program_, k, info.control, error);
+  if (check_kinds(k, error) || check_arity(k, error)) return *error;
   if (info.kernel == nullptr || info.kernel->load == nullptr) return OPFORGE_STATUS_OK;
   std::vector<Tensor> inputs(info.record->inputs);
   for (uint32_t i = 0; i < info.record->inputs; ++i) {
@@ -269,12 +290,26 @@ Status Model::load_node(uint32_t k, Error* error) {
   return error->at("%s", where);
 }
 
+// A branch of an If runs at most once per If, so what nobody reads after the If dies at its last reader
+// inside. The body of a Loop runs again.
 void Model::find_dead_values() {
   std::vector<uint32_t> last(program_.n_values, UINT32_MAX);
+  std::vector<uint32_t> holder(program_.counts.graphs, UINT32_MAX);
+  graph_of_.assign(program_.n_values, 0);
   for (uint32_t g = 0; g < program_.counts.graphs; ++g) {
     const format::Graph& graph = program_.graphs[g];
     std::vector<uint32_t> own(program_.ids + graph.first_input,
                               program_.ids + graph.first_input + graph.inputs);
+    for (uint32_t id : own) graph_of_[id] = g;
+    if (holder[g] != UINT32_MAX && nodes_[holder[g]].control == Control::kIf) {
+      const std::vector<uint32_t>& dying = nodes_[holder[g]].dead;
+      for (uint32_t c = 0; c < graph.captures; ++c) {
+        const auto id = static_cast<uint32_t>(program_.ids[graph.first_capture + c]);
+        if (std::find(dying.begin(), dying.end(), id) == dying.end()) continue;
+        own.push_back(id);
+        last[id] = UINT32_MAX;
+      }
+    }
     for (uint32_t n = graph.first_node; n < graph.first_node + graph.nodes; ++n) {
       const format::Node& node = program_.nodes[n];
       auto use = [&](int32_t id) {
@@ -282,12 +317,16 @@ void Model::find_dead_values() {
       };
       for (uint32_t k = 0; k < node.inputs; ++k) use(nodes_[n].inputs[k]);
       for (uint32_t k = 0; k < node.outputs; ++k) {
-        if (nodes_[n].outputs[k] >= 0) own.push_back(static_cast<uint32_t>(nodes_[n].outputs[k]));
+        if (nodes_[n].outputs[k] >= 0) {
+          own.push_back(static_cast<uint32_t>(nodes_[n].outputs[k]));
+          graph_of_[own.back()] = g;
+        }
         use(nodes_[n].outputs[k]);
       }
       for (uint32_t k = 0; k < node.attributes; ++k) {
         const format::Attribute& a = program_.attributes[node.first_attribute + k];
         if (a.kind != format::kSubgraph) continue;
+        holder[a.payload] = n;
         const format::Graph& inner = program_.graphs[a.payload];
         for (uint32_t c = 0; c < inner.captures; ++c) use(program_.ids[inner.first_capture + c]);
       }

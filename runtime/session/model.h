@@ -8,6 +8,7 @@
 
 #include "program/attributes.h"
 #include "program/registry.h"
+#include "session/executor.h"
 #include "session/file.h"
 
 namespace opforge::session {
@@ -25,9 +26,6 @@ struct Options {
   bool reuse = true;                         // false (OPFORGE_NO_REUSE=1): no two buffers share memory
 };
 
-// What a node without kernel is to the executor: it needs graphs, or it is optional and unknown here.
-enum class Control : uint8_t { kNone, kIf, kLoop, kLeftOut };
-
 struct NodeInfo {
   const format::Node* record = nullptr;
   const int32_t* inputs = nullptr;  // value ids, -1 = absent
@@ -37,7 +35,8 @@ struct NodeInfo {
   Control control = Control::kNone;
   NodeAttributes attributes;
   void* state = nullptr;
-  // Values that no later node of this graph reads; the dynamic mode releases them after this node.
+  // Values that nobody reads after this node: the dynamic mode releases them, or lets the node take them
+  // over.
   std::vector<uint32_t> dead;
 };
 
@@ -51,8 +50,10 @@ class Model {
   const Program& program() const { return program_; }
   const Options& options() const { return options_; }
   const NodeInfo& node(uint32_t k) const { return nodes_[k]; }
+  // The graph that makes a value or has it as an input; 0 for constants.
+  uint32_t graph_of(uint32_t value) const { return graph_of_[value]; }
   int32_t threads() const { return threads_; }
-  // True when a node holds subgraphs or has outputs whose shapes the library decides: no plan is possible.
+  // True when the executor has work, a value is no tensor, or a library decides shapes: no plan is possible.
   bool needs_dynamic() const { return needs_dynamic_; }
   // False when this many bytes of one thing are more than the caller allows.
   bool affordable(int64_t bytes) const {
@@ -73,6 +74,7 @@ class Model {
   Status find_kernels(Error* error);
   std::vector<bool> values_read() const;
   Status check_arity(uint32_t k, Error* error) const;
+  Status check_kinds(uint32_t k, Error* error) const;
   Status load_node(uint32_t k, Error* error);
   Status check_target(Error* error);
   void find_dead_values();
@@ -83,6 +85,7 @@ class Model {
   Program program_;
   mutable Weights weights_;
   std::vector<NodeInfo> nodes_;
+  std::vector<uint32_t> graph_of_;  // one per value
   std::vector<std::unique_ptr<uint8_t[]>> states_;
   std::unique_ptr<Plugins> plugins_;
   int32_t threads_ = 1;

@@ -63,6 +63,8 @@ void Session::describe() {
     value.info.onnx_dtype = record.dtype;
     value.info.dtype = to_dlpack(static_cast<DType>(record.dtype));
     value.info.ndim = record.rank;
+    value.info.kind = record.kind;
+    takes_tensors_ = takes_tensors_ && record.kind == format::kTensorValue;
     (k < program.n_inputs ? inputs_ : outputs_).push_back(std::move(value));
   }
   for (std::vector<ValueText>* list : {&inputs_, &outputs_}) {
@@ -214,25 +216,6 @@ Status Session::run_planned(const Tensor* inputs, Outputs* outputs, Lease* lease
   }
   if (lease->context->bind(lease->arena.get(), error)) return *error;
   return lease->context->run(pointers, results, &profile_, error);
-}
-
-Status Session::run_dynamic(const Tensor* inputs, Outputs* outputs, Error* error) {
-  DynamicRun run(model_, &profile_, error);
-  if (run.run(inputs)) return *error;
-  for (size_t k = 0; k < outputs_.size(); ++k) {
-    const Tensor& tensor = run.output(static_cast<int32_t>(k));
-    if (tensor.layout.kind != LayoutKind::kPlain ||
-        static_cast<int32_t>(tensor.dtype) != outputs_[k].info.onnx_dtype) {
-      return error
-          ->fail(OPFORGE_STATUS_CORRUPT, "an output has another dtype or layout than the signature says")
-          .at("output '%s'", outputs_[k].name.c_str());
-    }
-    const auto bytes = static_cast<size_t>(storage_bytes(tensor.dtype, tensor.shape, tensor.layout));
-    void* to = outputs->give(static_cast<int32_t>(k), tensor, bytes, error);
-    if (to == nullptr && (bytes != 0 || error->status != OPFORGE_STATUS_OK)) return *error;
-    if (bytes != 0) std::memcpy(to, tensor.data, bytes);
-  }
-  return OPFORGE_STATUS_OK;
 }
 
 Status Session::run(const Tensor* inputs, Outputs* outputs, Error* error) {

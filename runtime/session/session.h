@@ -21,6 +21,20 @@ struct Outputs {
   ~Outputs() = default;
 };
 
+// One input of a run: one tensor, those of a sequence, or an optional that may be empty.
+struct Given {
+  bool empty = false;
+  const Tensor* tensors = nullptr;
+  size_t count = 0;
+};
+
+// One output of a run with memory of its own.
+struct Result {
+  bool empty = false;
+  std::vector<Tensor> tensors;
+  std::vector<std::unique_ptr<void, void (*)(void*)>> memory;
+};
+
 // One input or output as the C API shows it.
 struct ValueText {
   std::string name;
@@ -37,6 +51,11 @@ class Session {
 
   // inputs: dense, with data, one per input of the model, shape and dtype not yet checked.
   Status run(const Tensor* inputs, Outputs* outputs, Error* error);
+
+  // Runs any model: one Given per input of the model, not yet checked.
+  Status run_values(const Given* inputs, std::vector<Result>* results, Error* error);
+  // False when an input or output is a sequence or an optional.
+  bool takes_tensors() const { return takes_tensors_; }
 
   // Makes the plan for these shapes (only dtype and shape are read).
   Status prepare(const Tensor* inputs, Error* error);
@@ -73,6 +92,9 @@ class Session {
   void give_back(Lease* lease);
   Status run_planned(const Tensor* inputs, Outputs* outputs, Lease* lease, Error* error);
   Status run_dynamic(const Tensor* inputs, Outputs* outputs, Error* error);
+  Status check_given(uint32_t k, const Given& given, std::vector<int64_t>* symbols, Error* error) const;
+  std::unique_ptr<DynamicRun> borrow_dynamic();
+  void give_back(std::unique_ptr<DynamicRun> run);
 
   Model model_;
   std::vector<ValueText> inputs_, outputs_;
@@ -81,9 +103,10 @@ class Session {
   std::vector<std::string> node_texts_;  // domain, operator, first output of each node
   std::mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;
-  std::vector<std::unique_ptr<Arena>> arenas_;  // idle
+  std::vector<std::unique_ptr<Arena>> arenas_;         // idle
+  std::vector<std::unique_ptr<DynamicRun>> dynamics_;  // idle
   std::shared_ptr<const Plan> last_;
-  bool last_dynamic_ = false;
+  bool last_dynamic_ = false, takes_tensors_ = true;
   uint64_t clock_ = 0;
 };
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.encode import PlanEntry
+from opforge.bin.layout import VALUE_KINDS
 from opforge.bin.native import native
 from opforge.bin.program import Dim
-from opforge.errors import ArgumentError, DtypeError, MissingOperatorError
+from opforge.errors import ArgumentError, DtypeError, MissingOperatorError, UnsupportedError
 
 __all__ = ["NodeTime", "Session", "ValueInfo"]
 
@@ -33,11 +34,31 @@ class ValueInfo:
         name: as in the model.
         dtype: NumPy dtype (``ml_dtypes`` for bf16 and the types of 8 bits and less; arrays hold one element per byte).
         shape: numbers, symbols or expressions over them, None where unknown; None when the rank is unknown.
+        kind: "tensor", "sequence" (a list of arrays), "optional" (an array or None), "optional_sequence" (a list or
+            None). Of the latter three, dtype and shape are those of the arrays inside.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[Dim, ...] | None
+    kind: str = "tensor"
+
+    def __str__(self) -> str:
+        """Show dtype, dimensions and kind: ``float32[N, 4]``, ``sequence of int64[?]``."""
+        dims = "of any rank" if self.shape is None else str([d if d is not None else "?" for d in self.shape])
+        tensor = f"{self.dtype}{'' if self.shape is not None else ' '}{dims}".replace("'", "")
+        return _KIND_TEXTS[self.kind].format(tensor)
+
+
+_KIND_TEXTS = {
+    "tensor": "{}",
+    "sequence": "sequence of {}",
+    "optional": "optional {}",
+    "optional_sequence": "optional sequence of {}",
+}
+
+Data = Array | list[Array] | None
+"""What an input or output is given as: an array, the arrays of a sequence, None for an empty optional."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +126,9 @@ class Session:
         self._run = self._native.run
         self._inputs = [_info(*row) for row in self._native.values(True)]
         self._outputs = [_info(*row) for row in self._native.values(False)]
+        self._tensors_only = all(info.kind == "tensor" for info in (*self._inputs, *self._outputs))
+        if not self._tensors_only:
+            self._run = self._run_values
 
     @property
     def path(self) -> Path:
@@ -131,24 +155,34 @@ class Session:
         """Counts and bytes: nodes, executed_nodes, plans, arena_bytes, live_bytes (lower bound), dynamic."""
         return dict(self._native.statistics())
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model once.
 
         Args:
-            inputs: an array for each input. Dtypes must be those of the model; shapes must fit its dimensions.
+            inputs: an array for each input; a list of arrays for a sequence; None (or no entry) for an optional that
+                is empty. Dtypes must be those of the model; shapes must fit its dimensions.
 
         Returns:
-            A new array for each output.
+            A new array for each output, a list of new arrays for a sequence, None for an empty optional.
 
         Raises:
-            ArgumentError: a name, rank or dimension is wrong.
+            ArgumentError: a name, kind, rank or dimension is wrong.
             DtypeError: a dtype is wrong.
         """
-        result: dict[str, Array] | None = self._run(inputs) if type(inputs) is dict else None
+        result: dict[str, Any] | None = self._run(inputs) if type(inputs) is dict else None
         if result is None:  # something is not as it should be: look closer, make arrays dense
             result = self._run(self._prepared(inputs))
             assert result is not None
         return result
+
+    def _run_values(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        prepared = self._prepared(inputs)
+        given = [prepared[info.name] for info in self._inputs]
+        results = self._native.run_values([[v] if isinstance(v, np.ndarray) else v for v in given])
+        return {
+            info.name: value if value is None or "sequence" in info.kind else value[0]
+            for info, value in zip(self._outputs, results, strict=True)
+        }
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Plan for these input shapes, so that the first run does not have to.
@@ -156,6 +190,12 @@ class Session:
         Raises:
             ArgumentError: a name is missing, or a shape does not fit the model.
         """
+        if not self._tensors_only:
+            raise UnsupportedError(
+                "a model with sequences or optionals is not planned ahead",
+                where=str(self._path),
+                expected="inputs and outputs that are tensors",
+            )
         missing = [info.name for info in self._inputs if info.name not in shapes]
         if missing:
             raise ArgumentError("shapes are missing", where=str(self._path), got=f"nothing for {', '.join(missing)}")
@@ -174,7 +214,7 @@ class Session:
         """Return the times of all nodes since ``profile()``."""
         return [NodeTime(*row) for row in self._native.node_times()]
 
-    def _prepared(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _prepared(self, inputs: Mapping[str, Any]) -> dict[str, Data]:
         from opforge.schema.registry import nearest
 
         known = {info.name for info in self._inputs}
@@ -186,7 +226,8 @@ class Session:
                 raise ArgumentError(
                     "there is no such input", where=str(self._path), expected=names, got=repr(name), hint=hint
                 )
-        missing = [info.name for info in self._inputs if info.name not in inputs]
+        needed = [info.name for info in self._inputs if not info.kind.startswith("optional")]
+        missing = [name for name in needed if name not in inputs]
         if missing:
             raise ArgumentError(
                 "inputs are missing",
@@ -194,25 +235,46 @@ class Session:
                 expected=names,
                 got=f"nothing for {', '.join(map(repr, missing))}",
             )
-        return {info.name: _dense(info, inputs[info.name]) for info in self._inputs}
+        return {info.name: _value(info, inputs.get(info.name)) for info in self._inputs}
 
     def __repr__(self) -> str:
         """Show the file and the signature."""
-        inputs = ", ".join(f"{i.name}: {i.dtype}{list(i.shape or ())}" for i in self._inputs)
+        inputs = ", ".join(f"{i.name}: {i}" for i in self._inputs)
         return f"Session({str(self._path)!r}, ({inputs}) -> ({', '.join(o.name for o in self._outputs)}))"
 
 
-def _info(name: str, dtype: int, dims: list[Dim] | None) -> ValueInfo:
-    return ValueInfo(name, NUMPY_DTYPES.get(dtype, np.dtype(np.void)), None if dims is None else tuple(dims))
+def _info(name: str, dtype: int, dims: list[Dim] | None, kind: int) -> ValueInfo:
+    found = NUMPY_DTYPES.get(dtype, np.dtype(np.void))
+    return ValueInfo(name, found, None if dims is None else tuple(dims), VALUE_KINDS[kind])
 
 
-def _dense(info: ValueInfo, value: object) -> Array:
+def _value(info: ValueInfo, value: object) -> Data:
+    """Turn what the caller gave into what an input of this kind takes."""
+    where = f"input {info.name!r}"
+    if value is None and info.kind.startswith("optional"):
+        return None
+    if not info.kind.endswith("sequence"):
+        if value is None:
+            raise ArgumentError("an input is None", where=where, expected=str(info), got="None")
+        return _dense(info, value, where)
+    if not isinstance(value, (list, tuple)):
+        raise ArgumentError(
+            "an input is not a list",
+            where=where,
+            expected=f"{info}, as a list of arrays",
+            got=type(value).__name__,
+            hint="put the array into a list" if isinstance(value, np.ndarray) else None,
+        )
+    return [_dense(info, item, f"element {k} of {where}") for k, item in enumerate(value)]
+
+
+def _dense(info: ValueInfo, value: object, where: str) -> Array:
     """Turn what the caller gave into a dense array of the declared dtype, without changing values."""
     array = np.asarray(value)
     if array.dtype != info.dtype and array.dtype.newbyteorder("=") != info.dtype:
         raise DtypeError(
             "an input has the wrong dtype",
-            where=f"input {info.name!r}",
+            where=where,
             expected=info.dtype,
             got=array.dtype,
             hint="convert it with .astype(...)",

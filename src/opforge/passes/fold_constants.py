@@ -77,6 +77,8 @@ def _fold(node: ir.Node, opset: int) -> list[Array] | None:
         a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()
     ):
         return None
+    if any(o.type is not None and not isinstance(o.type, ir.TensorType) for o in node.outputs):
+        return None  # there are no constant sequences
     if (ready := _known(node)) is not None:
         return ready
     inputs = [_edit.array(v) for v in node.inputs]

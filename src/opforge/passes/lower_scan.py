@@ -16,7 +16,7 @@ from opforge.passes import _edit
 from opforge.passes._control_shapes import body_of
 from opforge.passes.infer_shapes import dims_of
 
-__all__ = ["ENSURES", "NAME", "REQUIRES", "call", "lower_batched"]
+__all__ = ["ENSURES", "NAME", "REQUIRES", "Writer", "call", "loop_input", "lower_batched", "place_loop"]
 
 NAME = "lower_scan"
 REQUIRES: tuple[str, ...] = ("constants", "shapes")
@@ -26,13 +26,14 @@ LAST = np.iinfo(np.int64).min
 """End of a slice that runs backwards over all."""
 
 
-class _Writer:
-    """Adds nodes before an anchor, or at the end of a graph."""
+class Writer:
+    """Adds nodes before an anchor, or at the end of a graph without one; ``name`` begins the names of values."""
 
     def __init__(self, graph: ir.Graph, anchor: ir.Node | None, name: str) -> None:
         self.graph, self.anchor, self.name, self.made = graph, anchor, name, 0
 
     def op(self, op_type: str, inputs: Sequence[ir.Value | None], **attributes: object) -> ir.Value:
+        """Add a node of one output."""
         attrs = ir.convenience.convert_attributes({k: v for k, v in attributes.items()})  # type: ignore[misc]
         node = ir.Node("", op_type, inputs, attrs, num_outputs=1, name=self.name)
         node.outputs[0].name = f"{self.name}__{op_type}_{self.made}"
@@ -44,6 +45,7 @@ class _Writer:
         return node.outputs[0]
 
     def numbers(self, values: int | list[int]) -> ir.Value:
+        """Add integers as a constant."""
         return _edit.add_constant(self.graph, np.array(values, np.int64), f"{self.name}__scan")
 
     def length(self, value: ir.Value, axis: int) -> ir.Value:
@@ -51,17 +53,15 @@ class _Writer:
         return self.op("Gather", [self.op("Shape", [value]), self.numbers(axis)], axis=0)
 
 
-def _input(name: str, like: ir.TypeProtocol | None) -> ir.Value:
-    return ir.Value(name=name, type=like)
+def loop_input(name: str, dtype: ir.DataType) -> ir.Value:
+    """Return the counter or the condition of a body."""
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape([]))
 
 
-def _tensor(dtype: ir.DataType) -> ir.TensorType:
-    return ir.TensorType(dtype)
-
-
-def _loop(
-    outer: _Writer, count: ir.Value, initial: Sequence[ir.Value | None], body: ir.Graph, outputs: int, name: str | None
+def place_loop(
+    outer: Writer, count: ir.Value, initial: Sequence[ir.Value | None], body: ir.Graph, outputs: int, name: str | None
 ) -> ir.Node:
+    """Put a Loop that runs ``count`` times before the writer's anchor."""
     attrs = [ir.AttrGraph("body", body)]
     node = ir.Node("", "Loop", [count, None, *initial], attrs, num_outputs=outputs, name=name)
     assert outer.anchor is not None
@@ -74,14 +74,13 @@ def _lower(node: ir.Node) -> None:
     name = node.name or node.outputs[0].name or "scan"
     scanned = int(_edit.attribute(node, "num_scan_inputs", 0))
     states = len(node.inputs) - scanned
-    outer, inner = _Writer(graph, node, name), _Writer(body, next(iter(body), None), name)
+    outer, inner = Writer(graph, node, name), Writer(body, next(iter(body), None), name)
     axes = _edit.attribute(node, "scan_input_axes") or [0] * scanned
     backwards = _edit.attribute(node, "scan_input_directions") or [0] * scanned
     sources = [v for v in node.inputs[states:] if v is not None]
     count = outer.length(sources[0], axes[0])
-    index = _input(f"{name}__index", _tensor(ir.DataType.INT64))
-    keep = _input(f"{name}__keep", _tensor(ir.DataType.BOOL))
-    index.shape = keep.shape = ir.Shape([])
+    index = loop_input(f"{name}__index", ir.DataType.INT64)
+    keep = loop_input(f"{name}__keep", ir.DataType.BOOL)
     slices = body.inputs[states:]
     rest = list(body.inputs[:states])
     body.inputs.clear()
@@ -93,16 +92,16 @@ def _lower(node: ir.Node) -> None:
             position = inner.op("Sub", [last, index])
         _edit.replace_value(value, inner.op("Gather", [source, position], axis=axis))
     results = list(body.outputs)
-    going = _Writer(body, None, f"{name}__go").op("Identity", [keep])
-    going.type = _tensor(ir.DataType.BOOL)
+    going = Writer(body, None, f"{name}__go").op("Identity", [keep])
+    going.type = keep.type
     body.outputs.clear()
     body.outputs.extend([going, *results])
-    loop = _loop(outer, count, list(node.inputs[:states]), body, len(node.outputs), node.name)
+    loop = place_loop(outer, count, list(node.inputs[:states]), body, len(node.outputs), node.name)
     _turn(node, loop, outer, states, results)
     graph.remove(node, safe=True)
 
 
-def _turn(node: ir.Node, loop: ir.Node, outer: _Writer, states: int, results: list[ir.Value]) -> None:
+def _turn(node: ir.Node, loop: ir.Node, outer: Writer, states: int, results: list[ir.Value]) -> None:
     """Bring the loop's outputs into the order and to the axis of the Scan's."""
     scan_outputs = len(node.outputs) - states
     axes = _edit.attribute(node, "scan_output_axes") or [0] * scan_outputs
@@ -147,13 +146,12 @@ def lower_batched(node: ir.Node) -> None:
     name = node.name or node.outputs[0].name or "scan"
     scanned = int(_edit.attribute(node, "num_scan_inputs", 0))
     states = len(node.inputs) - 1 - scanned
-    outer = _Writer(graph, node, f"{name}__batch")
+    outer = Writer(graph, node, f"{name}__batch")
     sources = [v for v in node.inputs[1:] if v is not None]
-    index = _input(f"{name}__row", _tensor(ir.DataType.INT64))
-    keep = _input(f"{name}__rows", _tensor(ir.DataType.BOOL))
-    index.shape = keep.shape = ir.Shape([])
+    index = loop_input(f"{name}__row", ir.DataType.INT64)
+    keep = loop_input(f"{name}__rows", ir.DataType.BOOL)
     around = ir.Graph([index, keep], [], nodes=[], name=f"{name}__batch", opset_imports=dict(graph.opset_imports))
-    inner = _Writer(around, None, f"{name}__row")
+    inner = Writer(around, None, f"{name}__row")
     rows = [inner.op("Gather", [source, index], axis=0) for source in sources]
     attrs = [ir.AttrGraph("body", body), ir.AttrInt64("num_scan_inputs", scanned)]
     directions = _edit.attribute(node, "directions")
@@ -162,13 +160,13 @@ def lower_batched(node: ir.Node) -> None:
     scan = ir.Node("", "Scan", rows, attrs, num_outputs=len(node.outputs), name=name)
     around.append(scan)
     going = inner.op("Identity", [keep])
-    going.type = _tensor(ir.DataType.BOOL)
+    going.type = keep.type
     for value, result in zip(scan.outputs, body.outputs, strict=True):
         value.name = f"{name}__{result.name}"
     around.outputs.extend([going, *scan.outputs])
     count = outer.length(sources[0], 0)
     node.attributes.pop("body")
-    loop = _loop(outer, count, [], around, len(node.outputs), node.name)
+    loop = place_loop(outer, count, [], around, len(node.outputs), node.name)
     for old, new in zip(node.outputs, loop.outputs, strict=True):
         new.name, new.type = f"{old.name}__loop", old.type
         _edit.replace_value(old, new)

@@ -32,6 +32,8 @@ def _key(node: ir.Node) -> tuple[object, ...] | None:
             ir.AttributeType.GRAPHS,
             ir.AttributeType.TENSOR,
             ir.AttributeType.TENSORS,
+            ir.AttributeType.TYPE_PROTO,
+            ir.AttributeType.TYPE_PROTOS,
         ):
             return None
         value = attr.value

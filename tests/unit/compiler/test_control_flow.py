@@ -83,7 +83,7 @@ def body_ops(program: Program, k: int = 1) -> list[str]:
     return [node.op for node in program.graphs[k].nodes]
 
 
-@pytest.mark.parametrize("trips", [1, 4, 30])
+@pytest.mark.parametrize("trips", [0, 1, 4, 30])
 def test_loop_in_if_in_loop_with_captures(trips: int, tmp_path: Path) -> None:
     model = parsed(NESTED)
     feeds = {"x": RNG.standard_normal((3, 4)).astype(F32), "m": np.array(trips)}
@@ -91,6 +91,9 @@ def test_loop_in_if_in_loop_with_captures(trips: int, tmp_path: Path) -> None:
     done = min(trips, 10)
     assert got["rows"].shape == (done, 3, 4)
     assert got["n"] == trips + done
+    if trips == 0:
+        np.testing.assert_array_equal(got["y"], feeds["x"] / 2)
+        return
     y, rows, n = ReferenceEvaluator(model).run(None, feeds)
     np.testing.assert_allclose(got["y"], y, rtol=1e-5, atol=1e-6)
     # onnx's reference joins the rows of 2-D scan outputs instead of stacking them
@@ -235,6 +238,28 @@ def test_a_loop_with_a_condition_only_and_growing_values(tmp_path: Path) -> None
     got = run(model, {"x": np.array([1.5], F32), "limit": np.array(10, F32)}, tmp_path)
     np.testing.assert_array_equal(got["y"], np.full(7, 1.5))
     assert got["n"] == 6
+
+
+def test_zero_iterations_give_the_known_shape(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[N,4] x, int64 m, bool c) => (float[K,N,4] rows, int64[K] index) {
+      rows, index = Loop (m, c) <body = b (int64 i, bool ci) => (bool ci, float[N,4] r, int64 j) {
+        r = Add(x, x)
+        j = Identity(i)
+      }>
+    }
+    """
+    model = parsed(text)
+    x = np.ones((3, 4), F32)
+    for m, c in ((0, True), (-5, True), (7, False)):
+        got = run(model, {"x": x, "m": np.array(m), "c": np.array(c)}, tmp_path)
+        assert got["rows"].shape == (0, 3, 4)
+        assert got["rows"].dtype == F32
+        assert got["index"].shape == (0,)
+        assert got["index"].dtype == np.int64
+    got = run(model, {"x": x, "m": np.array(2), "c": np.array(True)}, tmp_path)
+    np.testing.assert_array_equal(got["index"], [0, 1])
 
 
 @pytest.mark.parametrize("direction", [0, 1])

@@ -22,6 +22,7 @@ from opforge.passes import (
     lift_constants,
     lower_dropout,
     lower_scan,
+    lower_sequence_map,
     merge_reshapes,
     raise_attention,
     raise_gelu,
@@ -39,7 +40,16 @@ from opforge.passes import (
 
 __all__ = ["PASSES", "prepare"]
 
-IMPORT = (freeze_inputs, close_subgraphs, lift_constants, upgrade_opset, lower_scan, lower_dropout, infer_shapes)
+IMPORT = (
+    freeze_inputs,
+    close_subgraphs,
+    lift_constants,
+    upgrade_opset,
+    lower_scan,
+    lower_sequence_map,
+    lower_dropout,
+    infer_shapes,
+)
 """Brings a model into the one form that everything behind knows."""
 
 PASSES = tuple(

@@ -7,6 +7,18 @@ __all__ = ["EXECUTOR_OPS", "KERNELS"]
 EXECUTOR_OPS: tuple[str, ...] = (
     "If",
     "Loop",
+    "Identity",
+    "SequenceEmpty",
+    "SequenceConstruct",
+    "SequenceInsert",
+    "SequenceErase",
+    "SequenceAt",
+    "SequenceLength",
+    "SplitToSequence",
+    "ConcatFromSequence",
+    "Optional",
+    "OptionalHasElement",
+    "OptionalGetElement",
 )
 """Standard operators that the executor does itself (runtime/session/executor_ops.def)."""
 
