@@ -66,7 +66,7 @@ def test_signature_and_metadata(tmp_path: Path) -> None:
     assert [(i.name, i.dtype, i.shape) for i in session.inputs] == [("x", np.dtype(F32), ("B", "L", 12))]
     assert session.outputs[0].shape == ("B", "L", 12)
     assert session.metadata["tool"] == "opforge tests"
-    assert "x: float32['B', 'L', 12]" in repr(session)
+    assert "x: float32[B, L, 12]" in repr(session)
 
 
 def two_inputs(folder: Path) -> Session:
