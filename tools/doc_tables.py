@@ -52,30 +52,36 @@ def kinks() -> str:
     return "\n".join(lines) + "\n"
 
 
-def onnx_operators() -> str:
-    """Standard operators that a .bin can hold, by what serves them."""
+def _coverage() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the standard operators by what serves them, and the others by the reason."""
     import onnx
 
-    from opforge.bin.lowering._generated.kernels import EXECUTOR_OPS, KERNELS
-    from opforge.onnx.elementwise import ROWS
+    from opforge.bin.lowering import coverage
 
-    schemas = {s.name: s for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
-    kernels = {name for domain, name in KERNELS if domain == ""} & schemas.keys()
-    removed = {"Constant", "Identity", "Dropout"}
-    elementwise = ROWS.keys() & schemas.keys()
-    executed = ({*EXECUTOR_OPS, "Scan", "SequenceMap"} - removed) & schemas.keys()
-    served = kernels | elementwise | removed | executed
-    bodies = {
-        n for n, s in schemas.items() if s.has_function and {node.op_type for node in s.function_body.node} <= served
-    }
-    groups = (
-        ("elementwise: formula bytecode, fused with its neighbours", set(elementwise)),
-        ("a kernel of the runtime", kernels - elementwise - removed),
-        ("the executor: control flow, sequences, optionals", executed),
-        ("folded or removed by the compiler", removed),
-        ("the function body that ONNX gives it", bodies - served),
-    )
-    return _rows(("served by", "operators"), [(title, ", ".join(sorted(names))) for title, names in groups])
+    served: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
+    for schema in sorted(onnx.defs.get_all_schemas(), key=lambda s: (s.domain, s.name)):
+        if schema.deprecated:
+            continue
+        by = coverage.served_by(schema.name) if not schema.domain else None
+        if by is not None:
+            served.setdefault(by, []).append(schema.name)
+        else:
+            name = f"{schema.domain}::{schema.name}" if schema.domain else schema.name
+            others.setdefault(coverage.reason(schema.domain, schema.name), []).append(name)
+    return served, others
+
+
+def onnx_operators() -> str:
+    """Standard operators that a .bin can hold, by what serves them."""
+    rows = [(by, ", ".join(names)) for by, names in sorted(_coverage()[0].items(), key=lambda r: -len(r[1]))]
+    return _rows(("served by", "operators"), rows)
+
+
+def onnx_unsupported() -> str:
+    """Standard operators that a .bin cannot hold, with the reason."""
+    rows = [(", ".join(names), why) for why, names in sorted(_coverage()[1].items(), key=lambda r: r[1])]
+    return _rows(("operators", "why not"), rows)
 
 
 def library() -> str:
@@ -129,6 +135,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kinks": kinks,
     "library": library,
     "onnx_operators": onnx_operators,
+    "onnx_unsupported": onnx_unsupported,
 }
 
 

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 import opforge as of
 from opforge.bin import compiler
+from opforge.bin.lowering import coverage
 from opforge.bin.lowering._generated.kernels import KERNELS
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.schema import registry
@@ -116,8 +117,9 @@ def test_all_missing_operators_at_once():
     with pytest.raises(MissingOperatorError) as caught:
         compiled(model(nodes, {"x": ["N"]}, imports=imports))
     text = str(caught.value)
-    assert "com.example::CustomGelu:1 (node CustomGelu_a), nearest: com.example::CustomGELU:1" in text
-    assert f"{DOMAIN}::Nothing:3 (node Nothing_b, Nothing_y)" in text
+    near = "nearest: com.example::CustomGELU:1"
+    assert f"com.example::CustomGelu:1 (1 node: CustomGelu_a): nothing defines it; {near}" in text
+    assert f"{DOMAIN}::Nothing:3 (2 nodes: Nothing_b, Nothing_y): nothing defines it" in text
 
 
 def test_missing_operator_inside_a_body():
@@ -133,15 +135,56 @@ def test_missing_operator_inside_a_body():
         compiled(_custom("Outer", [body]))
 
 
-def test_all_unsupported_standard_nodes_at_once(monkeypatch):
-    for name in ("Det", "Hardmax"):
-        monkeypatch.delitem(KERNELS, ("", name), raising=False)
-    nodes = [node("Det", "x", "a"), node("Hardmax", "x", "h"), node("Det", "h", "b"), node("Add", "a b", "y")]
-    with pytest.raises(UnsupportedError) as caught:
-        compiled(model(nodes, {"x": [4, 4]}, outputs="y h"), require_kernels=True)
+def test_all_unsupported_nodes_at_once():
+    """Custom and standard ones, in the main graph, in a branch, and in the body of a function."""
+    branch = helper.make_graph(
+        [helper.make_node("StringConcat", ["x", "x"], ["s"], name="inside")],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("s", TensorProto.FLOAT, None)],
+    )
+    body = helper.make_function(
+        DOMAIN, "Outer", ["x"], ["y"], [node("ImageDecoder", "x", "y")], [helper.make_opsetid("", 22)]
+    )
+    nodes = [
+        node("Sofmax", "x", "a"),
+        node("Outer", "a", "b", domain=DOMAIN),
+        node("Normalizer", "b", "c", domain="ai.onnx.ml"),
+        node("If", "flag", "d", then_branch=branch, else_branch=branch),
+        node("Nothing", "c", "e", domain=DOMAIN),
+        node("StringConcat", "d e", "y"),
+    ]
+    inputs = {"x": [4, 4], "flag": (TensorProto.BOOL, [])}
+    imports = [helper.make_opsetid(DOMAIN, 1), helper.make_opsetid("ai.onnx.ml", 3)]
+    with pytest.raises(MissingOperatorError) as caught:
+        compiled(model(nodes, inputs, imports=imports, functions=[body]))
     text = str(caught.value)
-    assert "Det (2 nodes: Det_a, Det_b)" in text
-    assert "Hardmax (1 nodes: Hardmax_h)" in text
+    assert "neither a registered operator nor a body, or no kernel" in text
+    assert "Sofmax (1 node: Sofmax_a): ONNX has no operator of this name; nearest: Softmax" in text
+    assert "(1 node: ImageDecoder_y): codecs" in text.replace("Outer/", "").replace("Outer_b/", "")
+    assert "ai.onnx.ml::Normalizer (1 node: Normalizer_c): models of classical machine learning" in text
+    assert "StringConcat (3 nodes: StringConcat_y, inside, inside): the runtime has no tensors of strings" in text
+    assert f"{DOMAIN}::Nothing:1 (1 node: Nothing_e): nothing defines it" in text
+
+
+def test_nodes_whose_types_or_versions_have_no_kernel(monkeypatch):
+    monkeypatch.setitem(KERNELS, ("", "Hardmax"), ((30, 40),))
+    nodes = [node("Hardmax", "x", "h"), node("Hardmax", "h", "y"), node("Identity", "z", "w")]
+    with pytest.raises(UnsupportedError) as caught:
+        inputs = {"x": [4, 4], "z": (TensorProto.COMPLEX64, [2])}
+        compiled(model(nodes, inputs, outputs="y w"), require_kernels=True)
+    text = str(caught.value)
+    assert "Hardmax (2 nodes: Hardmax_h, Hardmax_y): the runtime has no kernel for its version 13" in text
+    assert "COMPLEX64 (2 nodes: z, w): the runtime has no tensors of this type" in text
+
+
+def test_every_operator_has_a_server_or_a_reason():
+    names = [s.name for s in onnx.defs.get_all_schemas() if not s.domain and not s.deprecated]
+    assert len(names) > 190
+    for name in names:
+        assert coverage.served_by(name) or coverage.reason("", name)
+    assert coverage.served_by("Softmax") == "a kernel of the runtime"
+    assert coverage.served_by("StringSplit") is None
 
 
 @pytest.mark.parametrize(("name", "value"), [("target", "gpu"), ("precision", "int8")])

@@ -7,7 +7,8 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from opforge.errors import ArgumentError, MissingOperatorError
+from opforge.bin.lowering import coverage
+from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.passes import _edit, inline_functions
 from opforge.schema import Operator, discover, registry
 
@@ -28,7 +29,8 @@ def resolve(model: ir.Model, operators: str | None) -> list[str]:
 
     Raises:
         ArgumentError: a body disagrees with the registered operator, or ``operators`` is none of the above.
-        MissingOperatorError: nodes have neither; all are listed.
+        MissingOperatorError: nodes have neither; all are listed, and standard operators that nothing serves.
+        UnsupportedError: only the latter.
     """
     if operators not in (None, "registry", "body"):
         raise ArgumentError(
@@ -55,34 +57,40 @@ def resolve(model: ir.Model, operators: str | None) -> list[str]:
         if reason is not None:
             warnings.append(f"{operator.qualified_name}: {reason}; taken: the {operators}")
     inline_functions.call(model, bodies=operators == "body")
-    missing = missing_operators(model)
-    if missing:
-        raise MissingOperatorError(
-            "nodes have neither a registered operator nor a body",
-            expected="every custom node registered or defined by a function in the model",
-            got="".join(f"\n    {line}" for line in missing),
-            hint="load the package with opforge.load(...) or --package, or export the model with bodies",
-        )
+    _require_meanings(model)
     return warnings
 
 
-def missing_operators(model: ir.Model) -> list[str]:
-    """Describe each custom operator that nothing defines, with where it stands and what comes nearest."""
-    places: dict[str, list[str]] = {}
+def _require_meanings(model: ir.Model) -> None:
+    """Raise one error that lists all nodes, of subgraphs and inlined bodies too, that cannot be compiled by name."""
+    missing, standard = missing_operators(model), coverage.unsupported(model)
+    rows = "".join(f"\n    {line}" for line in coverage.describe([*missing, *standard]))
+    if missing:
+        raise MissingOperatorError(
+            "nodes have neither a registered operator nor a body" + (", or no kernel" if standard else ""),
+            expected="every custom node registered or defined by a function in the model",
+            got=rows,
+            hint="load the package with opforge.load(...) or --package, or export the model with bodies",
+        )
+    if standard:
+        raise UnsupportedError(
+            "the model has nodes that cannot run", expected="operators of docs/operators.md", got=rows
+        )
+
+
+def missing_operators(model: ir.Model) -> list[coverage.Place]:
+    """Find each custom node that nothing defines, with the operator that comes nearest."""
+    places = []
+    known = registry.operators(all_versions=True)
     for node in _edit.nodes(model):
-        if node.domain in ("", "ai.onnx"):
+        if node.domain in ("", "ai.onnx") or node.domain in coverage.REASONS:
             continue
         version = model.opset_imports.get(node.domain)
         if registry.find(node.domain, node.op_type, version) is None:
             name = f"{node.domain}::{node.op_type}" + (f":{version}" if version is not None else "")
-            places.setdefault(name, []).append(node.name or (node.outputs[0].name or "?"))
-    lines = []
-    known = registry.operators(all_versions=True)
-    for name, nodes in places.items():
-        near = registry.nearest(name, known)
-        shown = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
-        lines.append(f"{name} (node {shown})" + (f", nearest: {near}" if near else ""))
-    return lines
+            where = node.name or node.outputs[0].name or "?"
+            places.append(coverage.Place(name, where, "nothing defines it", registry.nearest(name, known)))
+    return places
 
 
 def _disagreement(function: ir.Function, operator: Operator) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 
 from opforge.bin.layout import VALUE_KINDS
+from opforge.bin.lowering import coverage
 from opforge.bin.lowering._generated.kernels import EXECUTOR_OPS, KERNELS
 from opforge.bin.lowering.graph import Graph, Node, Value
 from opforge.bin.program import RequiredOperator
@@ -42,35 +43,27 @@ def _served(node: Node) -> bool:
 
 def require_kernels(graph: Graph) -> None:
     """Raise UnsupportedError that lists every node without a kernel and every value of a type that none takes."""
-    strange = [v for g in graph.walk() for v in g.values() if v.dtype not in DTYPES or v.kind not in KINDS]
-    if strange:
-        names = [f"{v.name}: {_type_name(v)}" for v in dict.fromkeys(strange)]
-        raise UnsupportedError(
-            "the runtime has no tensors of these types",
-            expected="numbers and bool, not complex; sequences and optionals of such tensors",
-            got=", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else ""),
-        )
-    missing: dict[str, list[str]] = {}
-    for node in (n for g in graph.walk() for n in g.nodes):
-        if node.domain in ("", "opforge") and not _served(node):
-            name = f"{node.op}:{node.since}" if (node.domain, node.op) in KERNELS else node.op
-            missing.setdefault(name, []).append(
-                ", ".join(node.origin) or next((o.name for o in node.outputs if o is not None), "?")
-            )
-    if not missing:
-        return
-    lines = [
-        f"{name} ({len(places)} nodes: {', '.join(places[:4])}{', ...' if len(places) > 4 else ''})"
-        for name, places in sorted(missing.items())
-    ]
+    places = []
+    strange = (v for g in graph.walk() for v in g.values() if v.dtype not in DTYPES or v.kind not in KINDS)
+    for value in dict.fromkeys(strange):
+        places.append(coverage.Place(_type_name(value), value.name, "the runtime has no tensors of this type"))
     known = sorted({name for domain, name in KERNELS if domain == ""} | EXECUTED)
-    near = {name: match for name in missing if (match := registry.nearest(name, known)) and match != name}
-    raise UnsupportedError(
-        "the runtime has no kernels for nodes of the model",
-        expected="operators of docs/operators.md",
-        got="".join(f"\n    {line}" for line in lines),
-        hint="; ".join(f"{a}: nearest is {b}" for a, b in near.items()) or None,
-    )
+    for node in (n for g in graph.walk() for n in g.nodes):
+        if node.domain not in ("", "opforge") or _served(node):
+            continue
+        where = ", ".join(node.origin) or next((o.name for o in node.outputs if o is not None), "?")
+        if (node.domain, node.op) in KERNELS:
+            why = f"the runtime has no kernel for its version {node.since}"
+            places.append(coverage.Place(node.op, where, why))
+        else:
+            near = registry.nearest(node.op, known)
+            places.append(coverage.Place(node.op, where, coverage.reason("", node.op), near))
+    if places:
+        raise UnsupportedError(
+            "the model has nodes that cannot run",
+            expected="operators of docs/operators.md, on tensors of numbers and bool",
+            got="".join(f"\n    {line}" for line in coverage.describe(places)),
+        )
 
 
 def _operators(graph: Graph) -> dict[str, Operator]:

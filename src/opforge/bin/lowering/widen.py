@@ -45,9 +45,9 @@ def _widen(node: ir.Node) -> str:
     for k, value in enumerate(node.inputs):
         if value is not None and _is_half(value):
             node.replace_input_with(k, _cast(value, ir.DataType.FLOAT, node).outputs[0])
-    for name in ("dtype", "output_datatype"):
-        if name in node.attributes:
-            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+    for key in ("dtype", "output_datatype"):
+        if key in node.attributes:
+            node.attributes[key] = ir.AttrInt64(key, int(ir.DataType.FLOAT))
     for output in node.outputs:
         if not _is_half(output):
             continue
