@@ -18,6 +18,7 @@ void deconv2(const ConvArgs& a, int64_t image, int64_t y0, int64_t y1) {
   t.tail = t.tail_half == 0 && x.channels % 16 != 0 ? x.channels % 16 : 16;
   t.kernel_h = t.kernel_w = t.dilation_h = t.dilation_w = 1;
   t.ky0 = 0, t.ky1 = 1;
+  t.ahead = 0;
   t.weights_block = int64_t(x.channels) * 16;
   t.out.block = y.plane * 16;
   t.out.row = 32, t.out.half_row = 16;
@@ -71,7 +72,7 @@ void deconv2_plain(const ConvArgs& a, float* scratch, int64_t image, int64_t y0,
   one.activation = a.activation;
   for (int64_t r = y0; r < y1; ++r) {
     one.x.top = int32_t(x.top + r);
-    conv_direct(one, 0, 0, 1, 0, 1);
+    conv_direct(one, 0, 1, 0, 1, 0, 1);
     for (int64_t c = 0; c < channels; ++c) {
       float* upper = y.data + image * y.batch + c * y.plane + 2 * r * y.row;
       float* lower = upper + y.row;

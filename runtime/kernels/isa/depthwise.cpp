@@ -21,8 +21,9 @@ struct Row {
 
 template <int L>
 OPFORGE_INLINE void put(const Row& t, float* out, Vec<L> v) {
+  if (t.residual != 0 && t.activation->on_sum) v += load<L>(out + t.residual);
   v = activate_any<L>(v, *t.activation);
-  if (t.residual != 0) v += load<L>(out + t.residual);
+  if (t.residual != 0 && !t.activation->on_sum) v += load<L>(out + t.residual);
   store<L>(out, v);
 }
 

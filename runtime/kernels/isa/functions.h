@@ -16,13 +16,17 @@ void matmul(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64
 int64_t matmul_panel_floats(int64_t rows, int64_t k);
 void pack_b(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed, int64_t block0,
             int64_t block1);
-void conv_direct(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
+void conv_direct(const ConvArgs&, int64_t image0, int64_t image1, int64_t y0, int64_t y1, int64_t block0,
+                 int64_t block1);
 void conv_first(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
 int64_t conv_first_scratch(const ConvArgs&);
 void conv_depthwise(const ConvArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
-void winograd(const ConvArgs&, float* scratch, int64_t image, int64_t t0, int64_t t1);
-int64_t winograd_batch(int64_t channels_in, int64_t channels_out);
-int64_t winograd_scratch(int64_t channels_in, int64_t channels_out);
+void winograd_input(const ConvArgs&, float* v, int64_t batch, int64_t t0, int64_t t1, int64_t block0,
+                    int64_t block1);
+void winograd_product(const ConvArgs&, const float* v, float* m, int64_t batch, int64_t tiles, int64_t tap0,
+                      int64_t tap1);
+void winograd_output(const ConvArgs&, const float* m, int64_t batch, int64_t t0, int64_t t1, int64_t block0,
+                     int64_t block1);
 void deconv2(const ConvArgs&, int64_t image, int64_t y0, int64_t y1);
 void deconv2_plain(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
 void pool(const PoolArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);

@@ -16,6 +16,7 @@ struct Activation {
   ActivationKind kind = ActivationKind::kNone;
   float lo = 0, hi = 0;       // kClip
   float s = 0, o = 0, t = 0;  // the others
+  bool on_sum = false;        // of a convolution: applied after the residual instead of before it
 };
 
 // Called on finished blocks of the output while they are in cache. rows x columns floats, rows row_stride
@@ -51,9 +52,11 @@ struct Image {
 struct ConvArgs {
   Image x, y;  // for "first": x.data is plain NCHW, x.row = width, x.plane = height*width
   const float* weights;
-  const float* bias;      // padded to whole blocks, never null
+  const float* bias;      // padded to whole blocks, or null (direct, winograd_product)
   const float* residual;  // laid out as y, or null
   int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  int32_t tile_blocks;  // dense: most output blocks of a register tile, 0 = as many as fit
+  int32_t fetch_ahead;  // dense: fetch the next group's weights while this one's are used
   Activation activation;
   BlockEpilogue epilogue;
   void* user;
@@ -131,6 +134,9 @@ enum class Reduction : int32_t {
   kLogSumExp
 };
 
+// Floats from tap to tap: a line more than the data, since powers of two collide in the first cache.
+inline int64_t winograd_tap(int64_t batch, int64_t channels) { return batch * ((channels + 7) / 8 * 8) + 16; }
+
 struct IsaTable {
   const char* name;
   int32_t fused;  // 1 = the fast profile (fused multiply-add)
@@ -147,15 +153,22 @@ struct IsaTable {
                  int64_t block0, int64_t block1);
 
   // -- conv.cpp, first.cpp, depthwise.cpp, winograd.cpp, deconv.cpp -- rows [y0, y1) of one image's output;
-  // the c16 frame around the output is not touched. conv_direct: channel blocks [block0, block1).
-  void (*conv_direct)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
+  // the c16 frame around the output is not touched. conv_direct: images [image0, image1), which share the
+  // weights while they are in cache, and channel blocks [block0, block1).
+  void (*conv_direct)(const ConvArgs&, int64_t image0, int64_t image1, int64_t y0, int64_t y1, int64_t block0,
+                      int64_t block1);
   void (*conv_first)(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);
   int64_t (*conv_first_scratch)(const ConvArgs&);
   void (*conv_depthwise)(const ConvArgs&, int64_t image, int64_t block, int64_t y0, int64_t y1);
-  // Tiles [t0, t1) of 4x4 output pixels, row-major, at most winograd_batch of them.
-  void (*winograd)(const ConvArgs&, float* scratch, int64_t image, int64_t t0, int64_t t1);
-  int64_t (*winograd_batch)(int64_t channels_in, int64_t channels_out);
-  int64_t (*winograd_scratch)(int64_t channels_in, int64_t channels_out);
+  // Three steps over tiles [t0, t1) of 4x4 output pixels, counted row-major through all images, at most
+  // `batch` of them: v = transformed input, m = v times the weights of taps [tap0, tap1), y = transformed m.
+  // v and m hold 36 taps, winograd_tap floats apart.
+  void (*winograd_input)(const ConvArgs&, float* v, int64_t batch, int64_t t0, int64_t t1, int64_t block0,
+                         int64_t block1);
+  void (*winograd_product)(const ConvArgs&, const float* v, float* m, int64_t batch, int64_t tiles,
+                           int64_t tap0, int64_t tap1);
+  void (*winograd_output)(const ConvArgs&, const float* m, int64_t batch, int64_t t0, int64_t t1,
+                          int64_t block0, int64_t block1);
   // 2x2 stride 2 transposed; rows [y0, y1) of the input.
   void (*deconv2)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1);
   // The same into a plain output of at most 4 channels: the four taps are the channels (tap * channels +

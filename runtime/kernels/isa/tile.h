@@ -16,6 +16,7 @@ struct TileOutput {
   int64_t row;        // floats from row to row in a whole block
   float* half;        // row 0 of the half block
   int64_t half_row;   // floats from row to row in the half block
+  int64_t next;       // floats from the tile's first image row to its second, where it has two
   const float* bias;  // of the first block, or null
   const Activation* activation;
   const float* residual;  // base of a tensor laid out as the output, or null
@@ -43,8 +44,10 @@ static OPFORGE_INLINE int64_t next_rows(const Fn* table, int64_t left, int64_t m
   return p;
 }
 
-template <int P, int NF, bool HF>
+// ROW: pixels of one image row; a tile of two rows has P = 2*ROW and no half block.
+template <int P, int NF, bool HF, int ROW = P>
 struct Tile {
+  static constexpr int kRow = ROW;
   static constexpr int kWhole = NF * (16 / kWidth);
   static constexpr int kHalf = HF ? 8 / kHalfWidth : 0;
   Vec<kWidth> w[P][kWhole + 1];
@@ -61,22 +64,30 @@ struct Tile {
     }
   }
 
-  // n terms: x(p, k) = x[p*PS + k*KS]; the weights of term k lie at weights + k*16 (whole, block apart) and
-  // half + k*8.
-  template <int PS, int KS>
-  OPFORGE_INLINE void steps(const float* x, const float* weights, int64_t block, const float* half,
-                            int64_t n) {
+  // n terms of pixels [FROM, TO): x(p, k) = x[p*PS + k*KS], in the second row x[next + (p - ROW)*PS + k*KS];
+  // the weights of term k lie at weights + k*16 (whole, block apart) and half + k*8. Weights that lie `ahead`
+  // floats behind are fetched meanwhile (0 = none).
+  template <int PS, int KS, bool AHEAD = false, int FROM = 0, int TO = P>
+  OPFORGE_INLINE void steps(const float* x, const float* weights, int64_t block, const float* half, int64_t n,
+                            int64_t next = 0, int64_t ahead = 0) {
     _Pragma("GCC unroll 1") for (int64_t k = 0; k < n; ++k) {
+      // Neighbouring terms share inputs; the compiler would carry them over in registers that do not exist.
+      if constexpr (PS < 8 && KS < PS * 4) asm("" : "+r"(x));
       Vec<kWidth> b[kWhole + 1];
       Vec<kHalfWidth> c[kHalf + 1];
       OPFORGE_UNROLL
       for (int j = 0; j < kWhole; ++j)
         b[j] = load<kWidth>(weights + (j / (16 / kWidth)) * block + (j % (16 / kWidth)) * kWidth + k * 16);
+      if constexpr (AHEAD) {
+        OPFORGE_UNROLL
+        for (int j = 0; j < NF; ++j)
+          __builtin_prefetch(weights + j * block + k * 16 + ahead, 0, 2);  // into the second cache
+      }
       OPFORGE_UNROLL
       for (int j = 0; j < kHalf; ++j) c[j] = load<kHalfWidth>(half + k * 8 + j * kHalfWidth);
       OPFORGE_UNROLL
-      for (int p = 0; p < P; ++p) {
-        const float s = x[p * PS + k * KS];
+      for (int p = FROM; p < TO; ++p) {
+        const float s = x[p / ROW * next + p % ROW * PS + k * KS];
         if constexpr (NF > 0) {
           const Vec<kWidth> v = splat<kWidth>(s);
           OPFORGE_UNROLL
@@ -97,6 +108,8 @@ struct Tile {
 
   // Activation, residual, store.
   OPFORGE_INLINE void finish(const TileOutput& t) {
+    const bool sum_first = t.activation->on_sum;
+    if (t.residual != nullptr && sum_first) add(t, t.residual - t.base);
     switch (t.activation->kind) {
       case ActivationKind::kClip:
         apply<ActivationKind::kClip>(*t.activation);
@@ -113,10 +126,10 @@ struct Tile {
       default:
         break;
     }
-    if (t.residual != nullptr)
-      put<true>(t, t.residual - t.base);
-    else
-      put<false>(t, 0);
+    if (t.residual != nullptr && !sum_first) add(t, t.residual - t.base);
+    each(
+        t, [](float* o, Vec<kWidth>& v) { store<kWidth>(o, v); },
+        [](float* o, Vec<kHalfWidth>& v) { store<kHalfWidth>(o, v); });
   }
 
  private:
@@ -139,20 +152,23 @@ struct Tile {
     }
   }
 
-  template <bool R>
-  OPFORGE_INLINE void put(const TileOutput& t, int64_t residual) {
+  OPFORGE_INLINE void add(const TileOutput& t, int64_t residual) {
+    each(
+        t, [=](float* o, Vec<kWidth>& v) { v += load<kWidth>(o + residual); },
+        [=](float* o, Vec<kHalfWidth>& v) { v += load<kHalfWidth>(o + residual); });
+  }
+
+  // Calls f(place in the output, accumulator) for whole vectors and g for those of the half block.
+  template <class F, class G>
+  OPFORGE_INLINE void each(const TileOutput& t, F&& f, G&& g) {
     OPFORGE_UNROLL
     for (int p = 0; p < P; ++p) {
+      const int64_t row = p / kRow * t.next + p % kRow * t.row;
       OPFORGE_UNROLL
-      for (int j = 0; j < kWhole; ++j) {
-        float* o = t.whole + (j / (16 / kWidth)) * t.block + p * t.row + (j % (16 / kWidth)) * kWidth;
-        store<kWidth>(o, R ? w[p][j] + load<kWidth>(o + residual) : w[p][j]);
-      }
+      for (int j = 0; j < kWhole; ++j)
+        f(t.whole + (j / (16 / kWidth)) * t.block + row + (j % (16 / kWidth)) * kWidth, w[p][j]);
       OPFORGE_UNROLL
-      for (int j = 0; j < kHalf; ++j) {
-        float* o = t.half + p * t.half_row + j * kHalfWidth;
-        store<kHalfWidth>(o, R ? h[p][j] + load<kHalfWidth>(o + residual) : h[p][j]);
-      }
+      for (int j = 0; j < kHalf; ++j) g(t.half + p * t.half_row + j * kHalfWidth, h[p][j]);
     }
   }
 };

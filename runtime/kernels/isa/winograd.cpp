@@ -86,83 +86,94 @@ void scatter(const float* m, int64_t tap, const Scatter& s) {
       for (int x = 0; x < 4; ++x) {
         if (x >= s.width) continue;
         float* o = s.out + (y * s.row + x) * LANES + q;
-        Vec<L> v = activate_any<L>(r[x] + bias, *s.activation);
-        if (s.residual != 0) v += load<L>(o + s.residual);
+        Vec<L> v = r[x] + bias;
+        if (s.residual != 0 && s.activation->on_sum) v += load<L>(o + s.residual);
+        v = activate_any<L>(v, *s.activation);
+        if (s.residual != 0 && !s.activation->on_sum) v += load<L>(o + s.residual);
         store<L>(o, v);
       }
     }
   }
 }
 
+// A tile's image and first output pixel.
+struct Place {
+  int64_t image, y, x, height, width;
+  Place(const ConvArgs& a, int64_t tile) : height((a.y.height + 3) / 4 * 4), width((a.y.width + 3) / 4 * 4) {
+    const int64_t across = width / 4, tiles = height / 4 * across;
+    image = tile / tiles;
+    y = tile % tiles / across * 4, x = tile % across * 4;
+  }
+  OPFORGE_INLINE void step() {
+    x += 4;
+    if (x == width) x = 0, y += 4;
+    if (y == height) y = 0, ++image;
+  }
+};
+
 }  // namespace
 
-// Tiles of a batch: the transformed input and output of all channels stay in the second cache.
-int64_t winograd_batch(int64_t channels_in, int64_t channels_out) {
-  const int64_t fit = 400 * 1024 / (4 * 36 * (padded_channels(channels_in) + padded_channels(channels_out)));
-  const int64_t tiles = least(84, most(14, fit));
-  return tiles / 14 * 14;
-}
-
-int64_t winograd_scratch(int64_t channels_in, int64_t channels_out) {
-  return 36 * winograd_batch(channels_in, channels_out) *
-             (padded_channels(channels_in) + padded_channels(channels_out)) +
-         padded_channels(channels_out) + 64;
-}
-
-void winograd(const ConvArgs& a, float* scratch, int64_t image, int64_t t0, int64_t t1) {
-  const Image &x = a.x, &y = a.y;
-  const int64_t across = (y.width + 3) / 4, n = t1 - t0, batch = winograd_batch(x.channels, y.channels);
-  const int64_t in_tap = batch * padded_channels(x.channels), out_tap = batch * padded_channels(y.channels);
-  float* v = scratch;
-  float* m = v + 36 * in_tap;
-  float* zeros = m + 36 * out_tap;
-  std::memset(zeros, 0, sizeof(float) * padded_channels(y.channels));
-  for (int64_t b = 0; b < all_blocks(x.channels); ++b) {
+void winograd_input(const ConvArgs& a, float* v, int64_t batch, int64_t t0, int64_t t1, int64_t block0,
+                    int64_t block1) {
+  const Image& x = a.x;
+  const int64_t tap = winograd_tap(batch, x.channels);
+  for (int64_t b = block0; b < block1; ++b) {
     const bool whole = b < whole_blocks(x.channels);
     const int64_t lanes = whole ? 16 : 8;
-    const float* plane = x.data + image * x.batch + b * x.plane * 16;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t ty = (t0 + i) / across * 4, tx = (t0 + i) % across * 4;
-      const float* in = plane + ((x.top - a.pad_top + ty) * x.row + x.left - a.pad_left + tx) * lanes;
+    Place at(a, t0);
+    for (int64_t i = 0; i < t1 - t0; ++i, at.step()) {
+      const float* in = x.data + at.image * x.batch + b * x.plane * 16 +
+                        ((x.top - a.pad_top + at.y) * x.row + x.left - a.pad_left + at.x) * lanes;
       float* to = v + b * batch * 16 + i * lanes;
       if (whole)
-        gather<16>(in, x.row, to, in_tap);
+        gather<16>(in, x.row, to, tap);
       else
-        gather<8>(in, x.row, to, in_tap);
+        gather<8>(in, x.row, to, tap);
     }
   }
+}
+
+void winograd_product(const ConvArgs& a, const float* v, float* m, int64_t batch, int64_t tiles, int64_t tap0,
+                      int64_t tap1) {
   ConvArgs g{};
-  g.x.channels = x.channels, g.y.channels = y.channels;
+  g.x.channels = a.x.channels, g.y.channels = a.y.channels;
   g.x.row = g.x.plane = g.y.row = g.y.plane = batch;
   g.x.height = g.y.height = 1;
-  g.x.width = g.y.width = int32_t(n);
+  g.x.width = g.y.width = int32_t(tiles);
   g.kernel_h = g.kernel_w = g.stride_h = g.stride_w = g.dilation_h = g.dilation_w = 1;
-  g.bias = zeros;
-  for (int64_t tap = 0; tap < 36; ++tap) {
-    g.x.data = v + tap * in_tap;
-    g.y.data = m + tap * out_tap;
-    g.weights = a.weights + tap * x.channels * padded_channels(y.channels);
-    conv_direct(g, 0, 0, 1, 0, all_blocks(y.channels));
+  g.tile_blocks = a.tile_blocks;
+  g.fetch_ahead = a.fetch_ahead;
+  for (int64_t tap = tap0; tap < tap1; ++tap) {
+    g.x.data = const_cast<float*>(v) + tap * winograd_tap(batch, a.x.channels);
+    g.y.data = m + tap * winograd_tap(batch, a.y.channels);
+    g.weights = a.weights + tap * a.x.channels * padded_channels(a.y.channels);
+    conv_direct(g, 0, 1, 0, 1, 0, all_blocks(a.y.channels));
   }
+}
+
+void winograd_output(const ConvArgs& a, const float* m, int64_t batch, int64_t t0, int64_t t1, int64_t block0,
+                     int64_t block1) {
+  const Image& y = a.y;
+  const int64_t tap = winograd_tap(batch, y.channels);
   Scatter s;
   s.activation = &a.activation;
   s.row = y.row;
   s.residual = a.residual != nullptr ? a.residual - y.data : 0;
-  for (int64_t b = 0; b < all_blocks(y.channels); ++b) {
+  for (int64_t b = block0; b < block1; ++b) {
     const bool whole = b < whole_blocks(y.channels);
     const int64_t lanes = whole ? 16 : 8;
-    float* plane = y.data + image * y.batch + b * y.plane * 16;
     s.bias = a.bias + b * 16;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t ty = (t0 + i) / across * 4, tx = (t0 + i) % across * 4;
-      s.out = plane + ((y.top + ty) * y.row + y.left + tx) * lanes;
-      s.height = least(4, y.height - ty);
-      s.width = least(4, y.width - tx);
+    Place at(a, t0);
+    for (int64_t i = 0; i < t1 - t0; ++i, at.step()) {
+      s.out =
+          y.data + at.image * y.batch + b * y.plane * 16 + ((y.top + at.y) * y.row + y.left + at.x) * lanes;
+      s.height = least(4, y.height - at.y);
+      s.width = least(4, y.width - at.x);
       const float* from = m + b * batch * 16 + i * lanes;
       if (whole)
-        scatter<16>(from, out_tap, s);
+        scatter<16>(from, tap, s);
       else
-        scatter<8>(from, out_tap, s);
+        scatter<8>(from, tap, s);
     }
   }
 }

@@ -43,6 +43,7 @@ Status load_common(LoadContext& c, ConvState* s, int32_t first_operand) {
                   "channels, kernel_shape, strides, dilations or pads out of range");
   if (!read_activation(a, &s->activation))
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown activation");
+  s->activation.on_sum = a.get_int("activation_on_sum", 0) != 0;
   const Tensor* bias = c.n_inputs > 2 && c.inputs[2].present() ? &c.inputs[2] : nullptr;
   if (bias != nullptr &&
       (bias->data == nullptr || !is_f32(*bias) || bias->shape.elements() != s->channels_out))
@@ -101,17 +102,67 @@ ConvArgs conv_args(const ConvState& s, const Tensor& x, const Tensor& y) {
   return a;
 }
 
-// Output rows of a unit: about 128 KB of input, which stays in cache while all output blocks pass over it.
-int64_t strip_rows(const ConvArgs& a) {
-  const int64_t row = 4 * padded8(a.x.channels) * int64_t(a.y.width) * a.stride_h * a.stride_w;
-  return greater<int64_t>(1, 131072 / greater<int64_t>(row, 1));
+constexpr int64_t kMuchWeight = 1 << 18;  // bytes: from here on it counts how often weights are read
+
+// How the work of one shape is cut. Each output element is computed alone, so cuts change no bit.
+struct Cuts {
+  int64_t strips = 1;       // of the image's rows
+  int64_t images = 1;       // direct: images that share a pass over the weights
+  int64_t tile_blocks = 0;  // see ConvArgs
+  bool fetch_ahead = false;
+  int64_t batch = 0;    // winograd: tiles of a batch
+  bool shared = false;  // winograd: all threads work on one batch
+};
+
+int64_t tile_count(const ConvArgs& a) {
+  return a.y.images * ceil_div(a.y.height, 4) * ceil_div(a.y.width, 4);
 }
 
-int64_t scratch_per_slot(const ConvState& s, const ConvArgs& a) {
-  const IsaTable& isa = isa_table();
-  if (s.algorithm == Algorithm::kFirst) return scratch_floats(isa.conv_first_scratch(a));
+Cuts cuts_of(const ConvState& s, const ConvArgs& a) {
+  Cuts cuts;
+  const int64_t height = a.y.height, width = a.y.width, images = a.y.images;
+  const int64_t terms =
+      s.channels_in * (s.algorithm == Algorithm::kWinograd ? 36 : s.kernel[0] * s.kernel[1]);
+  const int64_t weights = 4 * terms * padded8(s.channels_out);
+  cuts.fetch_ahead = weights > kMuchWeight;
+  switch (s.algorithm) {
+    case Algorithm::kDirect: {
+      // A strip's input stays in cache while all output blocks pass over it; where the weights are many,
+      // larger strips, or several images, read them less often.
+      const int64_t input = 4 * padded8(a.x.channels) * width * height * a.stride_h * a.stride_w;
+      const int64_t fit = weights <= kMuchWeight ? 131072 : 393216;
+      cuts.strips = lesser(height, ceil_div(input, fit));
+      if (cuts.strips == 1) cuts.images = lesser(images, greater<int64_t>(1, fit / input));
+      // Of a wide group of output blocks, weights that exceed the second cache are read anew for every tile.
+      if (256 * terms > 400000 && (width >= 14 || width == 7)) cuts.tile_blocks = 2;
+      break;
+    }
+    case Algorithm::kFirst:
+      cuts.strips = greater<int64_t>(1, height / 16);
+      break;
+    case Algorithm::kDepthwise:
+      cuts.strips = greater<int64_t>(1, height * width / 8192);
+      break;
+    case Algorithm::kWinograd: {
+      // Transformed input and output of a batch stay in the second cache, unless the weights are larger
+      // still.
+      const int64_t tiles = tile_count(a);
+      const int64_t fit = greater<int64_t>(400 * 1024, weights / 4) /
+                          (144 * (padded8(s.channels_in) + padded8(s.channels_out)));
+      const int64_t batches = ceil_div(tiles, lesser<int64_t>(84, greater<int64_t>(14, fit)));
+      cuts.batch = ceil_div(tiles, batches);
+      cuts.shared = weights > 1 << 20;
+      break;
+    }
+  }
+  return cuts;
+}
+
+int64_t scratch_per_slot(const ConvState& s, const ConvArgs& a, const Cuts& cuts) {
+  if (s.algorithm == Algorithm::kFirst) return scratch_floats(isa_table().conv_first_scratch(a));
   if (s.algorithm == Algorithm::kWinograd)
-    return scratch_floats(isa.winograd_scratch(s.channels_in, s.channels_out));
+    return scratch_floats(
+        36 * (winograd_tap(cuts.batch, s.channels_in) + winograd_tap(cuts.batch, s.channels_out)));
   return 0;
 }
 
@@ -151,60 +202,88 @@ Status conv_infer(InferContext& c) {
   const ConvArgs a = conv_args(s, x, y);
   if (!halo_reaches(s, a))
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the halo of X is smaller than what the convolution reads");
-  c.scratch_bytes = 4 * scratch_per_slot(s, a) * c.max_threads;
+  const Cuts cuts = cuts_of(s, a);
+  c.scratch_bytes = 4 * scratch_per_slot(s, a, cuts) * (cuts.shared ? 1 : c.max_threads);
   return OPFORGE_STATUS_OK;
 }
 
-// One way to cut the work per algorithm; cuts depend on shapes only.
-void run_units(RunContext& c, const ConvState& s, const ConvArgs& a) {
+void run_winograd(RunContext& c, const ConvState& s, const ConvArgs& a, const Cuts& cuts) {
+  const IsaTable& isa = isa_table();
+  const int64_t tiles = tile_count(a), batches = ceil_div(tiles, cuts.batch),
+                per_slot = scratch_per_slot(s, a, cuts);
+  const int64_t in = blocks16(s.channels_in), out = blocks16(s.channels_out);
+  float* scratch = static_cast<float*>(c.scratch);
+  const int64_t to_m = 36 * winograd_tap(cuts.batch, s.channels_in);
+  if (!cuts.shared) {
+    for_units(c, batches, [&](int64_t slot, int64_t unit) {
+      float *v = scratch + slot * per_slot, *m = v + to_m;
+      const int64_t t0 = unit * cuts.batch, t1 = lesser(tiles, t0 + cuts.batch);
+      isa.winograd_input(a, v, cuts.batch, t0, t1, 0, in);
+      isa.winograd_product(a, v, m, cuts.batch, t1 - t0, 0, 36);
+      isa.winograd_output(a, m, cuts.batch, t0, t1, 0, out);
+    });
+    return;
+  }
+  // All threads in one batch, each with weights of its own: they are read once, not once a thread.
+  for (int64_t t0 = 0; t0 < tiles; t0 += cuts.batch) {
+    float *v = scratch, *m = v + to_m;
+    const int64_t t1 = lesser(tiles, t0 + cuts.batch);
+    for_units(c, in, [&](int64_t, int64_t b) { isa.winograd_input(a, v, cuts.batch, t0, t1, b, b + 1); });
+    for_units(c, 36, [&](int64_t, int64_t tap) {
+      isa.winograd_product(a, v, m, cuts.batch, t1 - t0, tap, tap + 1);
+    });
+    for_units(c, out, [&](int64_t, int64_t b) { isa.winograd_output(a, m, cuts.batch, t0, t1, b, b + 1); });
+  }
+}
+
+void run_direct(RunContext& c, const ConvArgs& a, const Cuts& cuts) {
+  const int64_t blocks = blocks16(a.y.channels), height = a.y.height,
+                groups = ceil_div(a.y.images, cuts.images);
+  // Too few strips for the threads: the output blocks are cut too, in whole register tiles.
+  const int64_t units = cuts.strips * groups;
+  const int64_t pieces = c.threads == 1 || units >= 4 * c.threads ? 1 : ceil_div(blocks, 4);
+  for_units(c, units * pieces, [&](int64_t, int64_t unit) {
+    const int64_t piece = unit % pieces, strip = unit / pieces % cuts.strips,
+                  group = unit / pieces / cuts.strips;
+    isa_table().conv_direct(a, group * cuts.images, lesser<int64_t>(a.y.images, (group + 1) * cuts.images),
+                            cut(height, cuts.strips, strip), cut(height, cuts.strips, strip + 1), piece * 4,
+                            pieces == 1 ? blocks : lesser(blocks, piece * 4 + 4));
+  });
+}
+
+void run_units(RunContext& c, const ConvState& s, ConvArgs a) {
   const IsaTable& isa = isa_table();
   const int64_t images = a.y.images, blocks = blocks16(a.y.channels), height = a.y.height;
-  const int64_t per_slot = scratch_per_slot(s, a);
+  const Cuts cuts = cuts_of(s, a);
+  const int64_t per_slot = scratch_per_slot(s, a, cuts), strips = cuts.strips;
   float* scratch = static_cast<float*>(c.scratch);
+  a.tile_blocks = static_cast<int32_t>(cuts.tile_blocks);
+  a.fetch_ahead = cuts.fetch_ahead;
   switch (s.algorithm) {
-    case Algorithm::kDirect: {
-      // Few strips: the output blocks are cut too, in pieces of 12 (a multiple of every tile's group).
-      const int64_t strips = ceil_div(height, strip_rows(a));
-      const int64_t pieces = strips * images >= 8 ? 1 : ceil_div(blocks, 12);
-      for_units(c, images * strips * pieces, [&](int64_t, int64_t unit) {
-        const int64_t piece = unit % pieces, strip = unit / pieces % strips, image = unit / pieces / strips;
-        isa.conv_direct(a, image, cut(height, strips, strip), cut(height, strips, strip + 1), piece * 12,
-                        pieces == 1 ? blocks : lesser(blocks, piece * 12 + 12));
-      });
+    case Algorithm::kDirect:
+      run_direct(c, a, cuts);
       break;
-    }
-    case Algorithm::kFirst: {
-      const int64_t strips = greater<int64_t>(1, height / 16);
+    case Algorithm::kFirst:
       for_units(c, images * strips, [&](int64_t slot, int64_t unit) {
         const int64_t strip = unit % strips;
         isa.conv_first(a, scratch + slot * per_slot, unit / strips, cut(height, strips, strip),
                        cut(height, strips, strip + 1));
       });
       break;
-    }
-    case Algorithm::kDepthwise: {
-      const int64_t strips = greater<int64_t>(1, height * a.y.width / 8192);
+    case Algorithm::kDepthwise:
       for_units(c, images * blocks * strips, [&](int64_t, int64_t unit) {
         const int64_t strip = unit % strips, block = unit / strips % blocks;
         isa.conv_depthwise(a, unit / strips / blocks, block, cut(height, strips, strip),
                            cut(height, strips, strip + 1));
       });
       break;
-    }
-    case Algorithm::kWinograd: {
-      const int64_t tiles = ceil_div(a.y.height, 4) * ceil_div(a.y.width, 4);
-      const int64_t batch = isa.winograd_batch(s.channels_in, s.channels_out),
-                    batches = ceil_div(tiles, batch);
-      for_units(c, images * batches, [&](int64_t slot, int64_t unit) {
-        const int64_t t0 = unit % batches * batch;
-        isa.winograd(a, scratch + slot * per_slot, unit / batches, t0, lesser(tiles, t0 + batch));
-      });
+    case Algorithm::kWinograd:
+      run_winograd(c, s, a, cuts);
       if (a.epilogue == nullptr) break;
       for_units(c, images * blocks, [&](int64_t, int64_t unit) {
         isa.epilogue(a, unit / blocks, 0, height, unit % blocks, unit % blocks + 1);
       });
       break;
-    }
   }
 }
 

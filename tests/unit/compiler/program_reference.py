@@ -163,13 +163,13 @@ class Runner:
     def finish(self, node: Node, y: np.ndarray, x: list[Any], rows: list[Value | None], first: int) -> list[np.ndarray]:
         """Activation, residual, epilogue."""
         a = node.attributes
-        y = activate(y.astype(np.float64), a)
-        out = self.program.values[node.outputs[0]]
+        out, on_sum = self.program.values[node.outputs[0]], a.get("activation_on_sum", 0)
+        y = y.astype(np.float64) if on_sum else activate(y.astype(np.float64), a)
         if node.op == "Conv" and len(x) > 3 and x[3] is not None:
             assert rows[3] is not None
             assert rows[3].layout == out.layout, "a residual lies as the output does"
             assert x[3].shape == y.shape
-            y = y + x[3]
+            y = activate(y + x[3], a) if on_sum else y + x[3]
         if "epilogue" in a:
             operands = [o for o in x[first:] if o is not None]
             if out.layout.kind == "c16":

@@ -126,6 +126,23 @@ def test_residual_and_epilogue_share_a_frame():
     assert halos == {(1, 1, 4, 4)}
 
 
+@pytest.mark.parametrize("row", ["Add", "Sum"])
+def test_activation_of_a_sum_is_done_in_registers(row):
+    constants = {"w": _random(16, 16, 3, 3) * 0.2, "v": _random(16, 16, 1, 1)}
+    nodes = [
+        node("Conv", "x v", "a", kernel_shape=[1, 1]),
+        node("Conv", "a w", "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node(row, "a c", "s"),
+        node("Relu", "s", "r"),
+        node("Neg", "r", "y"),
+    ]
+    proto = model(nodes, {"x": [1, 16, "H", "W"]}, constants)
+    program, report = same(proto, {"x": _random(1, 16, 9, 13)}, rtol=1e-3, atol=1e-3)
+    assert report.fused == {"Conv + relu + residual + Neg": 1}
+    last = [n for n in program.graphs[0].nodes if n.op == "Conv"][-1]
+    assert last.attributes["activation_on_sum"] == 1
+
+
 def test_affine_hard_swish_is_one_activation():
     constants = {"w": _random(16, 16, 1, 1), "s": np.float32([1.75]), "t": np.float32([-0.25])}
     nodes = [

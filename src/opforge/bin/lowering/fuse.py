@@ -241,7 +241,7 @@ def _affine(host: Node, current: Value, rest: list[Node]) -> tuple[Value, list[N
 
 def _residual(host: Node, current: Value, rest: list[Node]) -> tuple[Value, list[Node]] | None:
     node = _next(current, rest)
-    if node is None or host.op != "Conv" or node.attributes["row"] != "Add":
+    if node is None or host.op != "Conv" or node.attributes["row"] not in ("Add", "Sum") or len(node.inputs) != 2:
         return None
     other = _other(node, current)
     if other is None or other.data is not None or other.dims is None or not same_shape(other, current):
@@ -251,4 +251,14 @@ def _residual(host: Node, current: Value, rest: list[Node]) -> tuple[Value, list
     return node.output, [node]
 
 
-_STEPS: tuple[Step, ...] = (_bias, _activation, _affine, _residual)
+def _activation_on_sum(host: Node, current: Value, rest: list[Node]) -> tuple[Value, list[Node]] | None:
+    """Residual networks: the activation follows the sum."""
+    if len(host.inputs) < 4 or host.inputs[3] is None or host.op != "Conv":
+        return None
+    done = _activation(host, current, rest)
+    if done is not None:
+        host.attributes["activation_on_sum"] = 1
+    return done
+
+
+_STEPS: tuple[Step, ...] = (_bias, _activation, _affine, _residual, _activation_on_sum)
