@@ -63,11 +63,11 @@ def _coverage() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     for schema in sorted(onnx.defs.get_all_schemas(), key=lambda s: (s.domain, s.name)):
         if schema.deprecated:
             continue
-        by = coverage.served_by(schema.name) if not schema.domain else None
+        by = coverage.served_by(schema.name, schema.domain)
+        name = f"{schema.domain}::{schema.name}" if schema.domain else schema.name
         if by is not None:
-            served.setdefault(by, []).append(schema.name)
+            served.setdefault(by, []).append(name)
         else:
-            name = f"{schema.domain}::{schema.name}" if schema.domain else schema.name
             others.setdefault(coverage.reason(schema.domain, schema.name), []).append(name)
     return served, others
 

@@ -188,7 +188,7 @@ def call(model: ir.Model) -> int:
     """Replace."""
     count = 0
     for node in _edit.nodes(model):
-        if node.graph is None or not _edit.is_op(node, "Softmax"):
+        if node.graph is None or not _edit.is_op(node, "Softmax") or node.outputs[0].dtype == ir.DataType.DOUBLE:
             continue
         found = _match(node)
         if found is not None:

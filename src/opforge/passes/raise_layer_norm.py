@@ -77,7 +77,7 @@ def call(model: ir.Model) -> int:
             continue
         found, dims = _match(node), dims_of(node.outputs[0])
         size = dims[-1].constant if dims else None
-        if found is None or size is None or node.outputs[0].dtype is None:
+        if found is None or size is None or node.outputs[0].dtype in (None, ir.DataType.DOUBLE):
             continue
         x, epsilon = found
         last, inputs, inner = node, [x], [node]

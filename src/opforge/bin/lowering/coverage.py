@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from opforge.bin.lowering import bodies
 from opforge.bin.lowering._generated.kernels import EXECUTOR_OPS, KERNELS
 from opforge.onnx.elementwise import ROWS
 from opforge.passes import _edit
@@ -23,8 +24,8 @@ LOWERED = frozenset("Constant Dropout Identity Scan SequenceMap".split())
 
 _STRINGS = "the runtime has no tensors of strings"
 _RANDOM = "it draws random numbers, and a program gives the same results in every run"
-_LEARNING = "models of classical machine learning are not neural networks"
-_TRAINING = "a program does not train"
+_LEARNING = "of classical machine learning, plain arithmetic on numbers is served"
+_TRAINING = "a program does not differentiate"
 
 REASONS: dict[str, str] = {
     **dict.fromkeys("RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer".split(), _STRINGS),
@@ -40,6 +41,7 @@ REASONS: dict[str, str] = {
 OTHERWISE = "the runtime has no kernel for it, and ONNX no function body of operators that have"
 
 BODIES = "served by the function body that ONNX gives it"
+WRITTEN = "a body that the compiler writes for the node"
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,10 @@ def _written_by_body(name: str) -> bool:
     return bool(called) and all(n.domain in ("", "ai.onnx") and served_by(n.op_type) is not None for n in called)
 
 
-def served_by(name: str) -> str | None:
-    """Return what serves a standard operator, None where nothing does."""
+def served_by(name: str, domain: str = "") -> str | None:
+    """Return what serves an operator of ONNX, None where nothing does."""
+    if domain:
+        return WRITTEN if (domain, name) in bodies.BODIES else None
     if name in ROWS:
         return "elementwise: formula bytecode, fused with its neighbours"
     if name in LOWERED:
@@ -78,6 +82,8 @@ def served_by(name: str) -> str | None:
         return "the runtime's executor: control flow, sequences, optionals"
     if ("", name) in KERNELS:
         return "a kernel of the runtime"
+    if ("", name) in bodies.BODIES:
+        return WRITTEN
     return BODIES if _written_by_body(name) else None
 
 

@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by a function run through that body where the runtime has no kernel for them."""
+"""Operators without a kernel run through a body: one of ours (``lowering.bodies``), or that of ONNX."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from opforge.bin.lowering import bodies
 from opforge.bin.lowering._generated.kernels import KERNELS
 from opforge.bin.lowering.attention import KNOWN
+from opforge.bin.lowering.bodies._writer import OPSET
 from opforge.bin.lowering.select import is_elementwise
-from opforge.passes import _edit, close_subgraphs, lift_constants, upgrade_opset
+from opforge.passes import _edit, close_subgraphs, inline_functions, lift_constants, upgrade_opset
 from opforge.passes.infer_shapes import dims_of, type_proto
+from opforge.schema import registry
 
-__all__ = ["expand_functions"]
+__all__ = ["expand_domains", "expand_functions"]
 
 DOMAIN = "opforge.body"
 MAX_ROUNDS = 4
@@ -29,7 +32,13 @@ def expand_functions(model: ir.Model) -> int:
     opset = model.opset_imports.get("", 1)
     made = 0
     for node in _edit.nodes(model):
-        if node.domain in ("", "ai.onnx") and _needs_body(node, opset) and _replace(model, node, opset, made):
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        function = bodies.body_of(node)
+        if function is None and _needs_body(node, opset):
+            schema: Any = onnx.defs.get_schema(node.op_type, opset, "")
+            function = _body(schema, node)
+        if function is not None and _replace(model, node, function, opset, made):
             made += 1
     if made:
         model.opset_imports[DOMAIN] = 1
@@ -43,13 +52,32 @@ def expand_functions(model: ir.Model) -> int:
     return made
 
 
-def _replace(model: ir.Model, node: ir.Node, opset: int, number: int) -> bool:
-    """Put a call of the body in the node's place; tell whether there was one."""
-    schema: Any = onnx.defs.get_schema(node.op_type, opset, "")
+def expand_domains(model: ir.Model) -> int:
+    """Replace nodes of ONNX's other domains by bodies of ours, before anything is known of types."""
+    made = 0
+    version = model.opset_imports.setdefault("", model.opset_imports.pop("ai.onnx", OPSET))
+    for node in _edit.nodes(model):
+        if node.domain not in bodies.DOMAINS or registry.find(node.domain, node.op_type) is not None:
+            continue
+        function = bodies.body_of(node)
+        if function is not None and _replace(model, node, function, version, made):
+            made += 1
+    if made:
+        model.opset_imports[DOMAIN] = 1
+        inline_functions.call(model)
+        model.opset_imports.pop(DOMAIN, None)
+    return made
+
+
+def _replace(model: ir.Model, node: ir.Node, function: onnx.FunctionProto, opset: int, number: int) -> bool:
+    """Put a call of the body in the node's place; tell whether the body gives what is read of the node."""
     outputs = [k for k, o in enumerate(node.outputs) if o.uses() or o.is_graph_output()]
-    function = _body(schema, node, opset, outputs)
-    if function is None:
+    defined = {o for n in function.node for o in n.output}
+    kept = [function.output[k] for k in outputs if k < len(function.output)]
+    if not function.node or len(kept) != len(outputs) or any(o not in defined for o in kept):
         return False
+    del function.output[:]
+    function.output.extend(kept)
     function.name, function.domain = f"{node.op_type}_{number}", DOMAIN
     written = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), opset)
     del function.opset_import[:]
@@ -58,10 +86,11 @@ def _replace(model: ir.Model, node: ir.Node, opset: int, number: int) -> bool:
     for inner in body.all_nodes():
         inner.version = written
     model.functions[body.identifier()] = body
-    attributes = dict(node.attributes)
-    for name, declared in schema.attributes.items():
-        if name not in attributes and declared.default_value.name:
-            attributes[name] = ir.serde.deserialize_attribute(declared.default_value)
+    attributes = dict(node.attributes) if body.attributes else {}  # our own bodies have them written in
+    if attributes or body.attributes:
+        for name, declared in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+            if name not in attributes and declared.default_value.name:
+                attributes[name] = ir.serde.deserialize_attribute(declared.default_value)
     call = ir.Node(DOMAIN, function.name, node.inputs, attributes.values(), num_outputs=len(outputs), name=node.name)
     _edit.insert_before(node, call)
     for k, new in zip(outputs, call.outputs, strict=True):
@@ -97,8 +126,8 @@ def _plain_attention(node: ir.Node) -> bool:
     return not (extra or strange or triangle or short)
 
 
-def _body(schema: Any, node: ir.Node, opset: int, outputs: list[int]) -> onnx.FunctionProto | None:  # noqa: ANN401
-    """Return the body that ONNX gives for this node and these outputs, if our opset can hold it."""
+def _body(schema: Any, node: ir.Node) -> onnx.FunctionProto | None:  # noqa: ANN401
+    """Return the body that ONNX gives for this node."""
     function = onnx.FunctionProto()
     if schema.has_function:
         function.CopyFrom(schema.function_body)
@@ -109,10 +138,4 @@ def _body(schema: Any, node: ir.Node, opset: int, outputs: list[int]) -> onnx.Fu
             proto = proto if proto is not None else onnx.TypeProto()
             types.append(proto.SerializeToString())
         function.ParseFromString(schema.get_context_dependent_function(ir.to_proto(node).SerializeToString(), types))
-    defined = {o for n in function.node for o in n.output}
-    kept = [function.output[k] for k in outputs if k < len(function.output)]
-    if not function.node or len(kept) != len(outputs) or any(o not in defined for o in kept):
-        return None
-    del function.output[:]
-    function.output.extend(kept)
-    return function
+    return function if function.node else None

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from opforge.bin.lowering import coverage
+from opforge.bin.lowering import coverage, expand
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.passes import _edit, inline_functions
 from opforge.schema import Operator, discover, registry
@@ -57,6 +57,7 @@ def resolve(model: ir.Model, operators: str | None) -> list[str]:
         if reason is not None:
             warnings.append(f"{operator.qualified_name}: {reason}; taken: the {operators}")
     inline_functions.call(model, bodies=operators == "body")
+    expand.expand_domains(model)
     _require_meanings(model)
     return warnings
 
