@@ -32,7 +32,7 @@ def expand_functions(model: ir.Model) -> int:
     opset = model.opset_imports.get("", 1)
     made = 0
     for node in _edit.nodes(model):
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain not in ("", "ai.onnx") or is_elementwise(node):
             continue
         function = bodies.body_of(node)
         if function is None and _needs_body(node, opset):
@@ -104,8 +104,6 @@ def _replace(model: ir.Model, node: ir.Node, function: onnx.FunctionProto, opset
 
 
 def _needs_body(node: ir.Node, opset: int) -> bool:
-    if is_elementwise(node):
-        return False
     if node.op_type == "Attention":
         return not _plain_attention(node)
     since = onnx.defs.get_schema(node.op_type, opset, "").since_version
