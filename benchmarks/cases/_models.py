@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ def onnx_path(name: str) -> Path:
         return Path(spec.origin).parent / "models" / OCR[name][0]
     path = OUT / f"{name.replace(' ', '_')}.onnx"
     if not path.exists():
-        {"minilm": _export_minilm, "case study": _export_case_study}[name](path)
+        OUT.mkdir(parents=True, exist_ok=True)
+        _EXPORTS[name](path)
     return path
 
 
@@ -67,6 +69,66 @@ def _export_case_study(path: Path) -> None:
     )
 
 
+def _save(path: Path, nodes: list[Any], shapes: tuple[list[Any], list[Any]], weights: dict[str, Any]) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip("xy", shapes, strict=True)]
+    constants = [numpy_helper.from_array(array, key) for key, array in weights.items()]
+    graph = helper.make_graph(nodes, path.stem, values[:1], values[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(path))
+
+
+MLP = (64, 128, 128, 128, 10)
+
+
+def _export_mlp(path: Path) -> None:
+    from onnx import helper
+
+    rng = np.random.default_rng(0)
+    nodes, weights, value = [], {}, "x"
+    for k, (rows, columns) in enumerate(pairwise(MLP)):
+        weights[f"w{k}"] = (rng.standard_normal((rows, columns)) / np.sqrt(rows)).astype(np.float32)
+        weights[f"b{k}"] = rng.standard_normal(columns).astype(np.float32)
+        last = k == len(MLP) - 2
+        out = "y" if last else f"sum{k}"
+        nodes.append(helper.make_node("Gemm", [value, f"w{k}", f"b{k}"], [out]))
+        if not last:
+            nodes.append(helper.make_node("Relu", [out], [f"value{k}"]))
+        value = f"value{k}"
+    _save(path, nodes, (["n", MLP[0]], ["n", MLP[-1]]), weights)
+
+
+def _export_matmul(path: Path) -> None:
+    from onnx import helper
+
+    weights = {"w": np.random.default_rng(0).standard_normal((768, 768), np.float32)}
+    _save(path, [helper.make_node("MatMul", ["x", "w"], ["y"])], (["n", 768], ["n", 768]), weights)
+
+
+def _export_pass(path: Path) -> None:
+    from onnx import helper
+
+    nodes = [helper.make_node("Mul", ["x", "two"], ["double"]), helper.make_node("Add", ["double", "one"], ["y"])]
+    _save(path, nodes, (["n"], ["n"]), {"two": np.float32([2]), "one": np.float32([1])})
+
+
+def _export_smallest(path: Path) -> None:
+    from onnx import helper
+
+    _save(path, [helper.make_node("Add", ["x", "one"], ["y"])], ([1], [1]), {"one": np.float32([1])})
+
+
+_EXPORTS = {
+    "minilm": _export_minilm,
+    "case study": _export_case_study,
+    "mlp": _export_mlp,
+    "matmul": _export_matmul,
+    "pass": _export_pass,
+    "smallest": _export_smallest,
+}
+
+
 def bin_path(name: str) -> Path:
     """Return the compiled model; compiled again when the ONNX file or the library is newer."""
     import opforge as of
@@ -89,6 +151,8 @@ def inputs(name: str, batch: int = 1, length: int = 128) -> dict[str, np.ndarray
         return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
     if name == "case study":
         return {"x": rng.standard_normal((batch, 768), np.float32)}
+    if name == "mlp":
+        return {"x": rng.standard_normal((batch, MLP[0]), np.float32)}
     return {"x": rng.standard_normal(OCR[name][1], np.float32)}
 
 
