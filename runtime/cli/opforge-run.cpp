@@ -121,7 +121,9 @@ Arguments parse(int argc, char** argv) {
 }
 
 std::string describe(const opforge_value_info& info) {
-  std::string text = std::string(info.name) + ": " + opforge::cli::npy_descr(info.dtype) + "[";
+  constexpr const char* kKinds[] = {"", "sequence of ", "optional ", "optional sequence of "};
+  std::string text =
+      std::string(info.name) + ": " + kKinds[info.kind] + opforge::cli::npy_descr(info.dtype) + "[";
   if (info.ndim < 0) return text + "...]";
   for (int32_t k = 0; k < info.ndim; ++k) text += (k ? ", " : "") + std::string(info.dimensions[k]);
   return text + "]";
@@ -236,6 +238,20 @@ void print_profile(const opforge_session* session) {
   }
 }
 
+// Files hold tensors.
+void require_tensors(const opforge_session* session) {
+  std::string others;
+  const auto look = [&](const opforge_value_info& info) {
+    if (info.kind != OPFORGE_VALUE_TENSOR) others += "\n  " + describe(info);
+  };
+  for (int32_t k = 0; k < opforge_session_input_count(session); ++k) look(*opforge_session_input(session, k));
+  for (int32_t k = 0; k < opforge_session_output_count(session); ++k)
+    look(*opforge_session_output(session, k));
+  if (!others.empty())
+    leave(2, "this program runs models of tensors, and this one has" + others +
+                 "\n  hint: use `opforge run`, or the C API");
+}
+
 // A value's name may hold what a file name cannot.
 std::string file_name(const std::string& name) {
   std::string result = name;
@@ -301,6 +317,7 @@ int run_model(const Arguments& arguments) {
     opforge_session_close(session);
     return 0;
   }
+  require_tensors(session);
   const auto n_inputs = static_cast<size_t>(opforge_session_input_count(session));
   const auto n_outputs = static_cast<size_t>(opforge_session_output_count(session));
   const std::vector<std::string> paths = output_paths(arguments, session);

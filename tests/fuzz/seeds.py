@@ -154,6 +154,76 @@ def blocked() -> Builder:
     return b
 
 
+def control() -> Builder:
+    """Branches and loops within each other: captures at every depth, scan outputs, a value that only passes through."""
+    b = Builder()
+    x, c = b.input("x", F32, [5]), b.input("c", np.bool_, [])
+    three, yes = b.constant(np.array(3)), b.constant(np.bool_(True))
+    body = Builder(b.program, "body")
+    body.graph.captures = [x, c]
+    i, go, total = body.input("i", np.int64, []), body.input("go", np.bool_, []), body.input("t", F32, [5])
+    yes_graph, no_graph = Builder(b.program, "yes"), Builder(b.program, "no")
+    yes_graph.graph.captures, no_graph.graph.captures = [total, x], [x, i]
+    f = yes_graph.node("Formula", [total, x], F32, [5], domain="opforge", since=1, bytecode=formula())
+    yes_graph.output(f)
+    inner = Builder(b.program, "inner")
+    inner.graph.captures = [i]
+    inner.input("j", np.int64, [])
+    keep, row = inner.input("keep", np.bool_, []), inner.input("r", F32, [5])
+    less = inner.node("Less", [i, inner.constant(np.array(1))], np.bool_, [])
+    inner.output(less, row)
+    looped = no_graph.node("Loop", [three, -1, x], F32, [5], body=GraphRef(inner.index))
+    no_graph.output(looped)
+    branches = {"then_branch": GraphRef(yes_graph.index), "else_branch": GraphRef(no_graph.index)}
+    chosen = body.node("If", [c], F32, [5], **branches)
+    joined = body.node("Concat", [chosen, total], F32, [10], axis=0)
+    body.output(go, chosen, joined)
+    last, rows = b.node("Loop", [three, yes, x], F32, [5], outputs=2, body=GraphRef(body.index))
+    b.program.values[rows].shape = [None, 10]
+    del keep
+    b.output(last, rows)
+    return b
+
+
+def values() -> Builder:
+    """Sequences and optionals: made, changed, taken apart, carried by a loop."""
+    b = Builder()
+    x, s, k = b.input("x", F32, [5]), b.input("s", F32, [None]), b.input("k", np.int64, [])
+    o = b.input("o", F32, [5])
+    found: dict[int, str] = {s: "sequence", o: "optional"}
+
+    def sequence(op: str, inputs: list[int], **attributes: Any) -> int:
+        out = int(b.node(op, inputs, F32, [None], **attributes))
+        found[out] = "sequence"
+        return out
+
+    parts = sequence("SplitToSequence", [x, b.constant(np.array(2))], axis=0)
+    longer = sequence("SequenceInsert", [parts, x, k])
+    shorter = sequence("SequenceErase", [longer, b.constant(np.array(-1))])
+    both = sequence("SequenceConstruct", [x, x])
+    body = Builder(b.program, "body")
+    body.graph.captures = [x]
+    body.input("i", np.int64, [])
+    go, t = body.input("go", np.bool_, []), body.input("t", F32, [None])
+    grown = body.node("SequenceInsert", [t, x], F32, [None])
+    found.update({t: "sequence", grown: "sequence"})
+    body.output(go, grown)
+    looped = sequence("Loop", [b.constant(np.array(2)), -1, shorter], body=GraphRef(body.index))
+    stacked = b.node("ConcatFromSequence", [both], F32, [None, None], axis=-1, new_axis=1)
+    picked = b.node("SequenceAt", [s, k], F32, [None])
+    held = b.node("Optional", [x], F32, [5])
+    passed = b.node("Identity", [o], F32, [5])
+    has = b.node("OptionalHasElement", [o], np.bool_, [])
+    taken = b.node("OptionalGetElement", [held], F32, [5])
+    count = b.node("SequenceLength", [looped], np.int64, [])
+    empty = sequence("SequenceEmpty", [])
+    found.update({held: "optional", passed: "optional"})
+    for index, kind in found.items():
+        b.program.values[index].kind = kind
+    b.output(looped, stacked, picked, passed, has, taken, count, empty)
+    return b
+
+
 SEEDS = {
     "plain": plain,
     "blocked": blocked,
@@ -161,6 +231,8 @@ SEEDS = {
     "formulas": formulas,
     "dynamic": dynamic,
     "scatters": scatters,
+    "control": control,
+    "values": values,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opforge import _paths
-from opforge.engines import Array, Availability, TensorInfo
+from opforge.engines import Availability, TensorInfo
 
 __all__ = ["OpforgeEngine", "engine"]
 
@@ -84,7 +84,7 @@ class _Loaded:
 
     def __init__(self, session: Any) -> None:  # noqa: ANN401 - opforge.bin.session loads the native part lazily
         self.session = session
-        self._inputs = [TensorInfo(i.name, np.dtype(i.dtype), tuple(i.shape or ())) for i in session.inputs]
+        self._inputs = [TensorInfo(i.name, np.dtype(i.dtype), tuple(i.shape or ()), i.kind) for i in session.inputs]
 
     @property
     def inputs(self) -> Sequence[TensorInfo]:
@@ -95,8 +95,8 @@ class _Loaded:
         return [output.name for output in self.session.outputs]
 
     @property
-    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        run: Callable[[Mapping[str, Array]], dict[str, Array]] = self.session.run
+    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        run: Callable[[Mapping[str, Any]], dict[str, Any]] = self.session.run
         return run
 
 

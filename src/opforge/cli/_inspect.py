@@ -199,7 +199,13 @@ def library_file(file: Path, _only_sections: bool, _list_nodes: bool) -> Reading
 
 
 def _value(value: Any) -> dict[str, Any]:  # noqa: ANN401 - opforge.bin.program.Value
-    return {"name": value.name, "dtype": dtype_name(value.dtype), "shape": value.shape, "layout": value.layout.kind}
+    return {
+        "name": value.name,
+        "dtype": dtype_name(value.dtype),
+        "shape": value.shape,
+        "layout": value.layout.kind,
+        "kind": value.kind,
+    }
 
 
 def _node(program: Any, node: Any) -> dict[str, Any]:  # noqa: ANN401 - opforge.bin.program
@@ -215,16 +221,24 @@ def _node(program: Any, node: Any) -> dict[str, Any]:  # noqa: ANN401 - opforge.
 
 
 def _info(item: Any) -> dict[str, Any]:  # noqa: ANN401 - onnx.ValueInfoProto
-    tensor = item.type.tensor_type
+    held, kind = item.type, "tensor"
+    if held.HasField("optional_type"):
+        held, kind = held.optional_type.elem_type, "optional"
+    if held.HasField("sequence_type"):
+        held, kind = held.sequence_type.elem_type, "optional_sequence" if kind == "optional" else "sequence"
+    tensor = held.tensor_type
     shape = None
     if tensor.HasField("shape"):
         shape = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
-    return {"name": item.name, "dtype": dtype_name(tensor.elem_type), "shape": shape}
+    return {"name": item.name, "dtype": dtype_name(tensor.elem_type), "shape": shape, "kind": kind}
 
 
 def _signature(inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> None:
-    rows = [("input", v["name"], v["dtype"], shape_text(v["shape"])) for v in inputs]
-    rows += [("output", v["name"], v["dtype"], shape_text(v["shape"])) for v in outputs]
+    def kind(value: Mapping[str, Any]) -> str:
+        return "" if value["kind"] == "tensor" else f"{value['kind'].replace('_', ' ')} of "
+
+    rows = [("input", v["name"], kind(v) + v["dtype"], shape_text(v["shape"])) for v in inputs]
+    rows += [("output", v["name"], kind(v) + v["dtype"], shape_text(v["shape"])) for v in outputs]
     table(None, ("", "name", "dtype", "shape"), rows)
 
 

@@ -29,11 +29,15 @@ class Availability:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, NumPy dtype and dimensions (numbers, names or None) of one input or output."""
+    """Name, NumPy dtype and dimensions (numbers, names or None) of one input or output.
+
+    ``kind`` is "tensor", or "sequence", "optional", "optional_sequence" of such tensors: lists of arrays, or None.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...]
+    kind: str = "tensor"
 
 
 class LoadedModel(Protocol):
@@ -50,8 +54,8 @@ class LoadedModel(Protocol):
         ...
 
     @property
-    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        """Run once: input arrays by name to output arrays by name."""
+    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        """Run once, inputs by name to outputs by name: arrays, lists of them for sequences, None for no optional."""
         ...
 
 

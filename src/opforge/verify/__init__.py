@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opforge.verify._engines import default_engines, engines, find_engine
-from opforge.verify._inputs import load_npz, random_inputs
+from opforge.verify._inputs import flat_values, gather_values, load_npz, random_inputs
 from opforge.verify._measures import Difference, measure
 from opforge.verify.checking import CheckReport, check
 from opforge.verify.comparison import Comparison, compare
@@ -17,6 +17,8 @@ __all__ = [
     "default_engines",
     "engines",
     "find_engine",
+    "flat_values",
+    "gather_values",
     "load_npz",
     "measure",
     "random_inputs",

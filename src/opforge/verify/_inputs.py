@@ -19,10 +19,12 @@ from opforge.schema import nearest
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["check_names", "load_npz", "model_path", "random_inputs"]
+__all__ = ["check_names", "flat_values", "gather_values", "load_npz", "model_path", "random_inputs"]
 
 Array = np.ndarray[Any, Any]
 _DEFAULT_SIZE = 2
+_SEQUENCE = 2
+"""Length of random sequences."""
 
 
 def load_npz(path: Path) -> dict[str, Array]:
@@ -83,10 +85,36 @@ def check_names(given: Iterable[str], names: Sequence[str]) -> None:
         )
 
 
+def gather_values(values: Mapping[str, Array], infos: Sequence[TensorInfo]) -> dict[str, Any]:
+    """Put arrays with names like ``s[0]`` into the list that a sequence ``s`` is given as."""
+    made: dict[str, Any] = dict(values)
+    for info in infos:
+        if info.kind.endswith("sequence") and info.name not in made:
+            items: list[Array] = []
+            while (name := f"{info.name}[{len(items)}]") in made:
+                items.append(made.pop(name))
+            if items or not info.kind.startswith("optional"):
+                made[info.name] = items
+    return made
+
+
+def flat_values(values: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the arrays of inputs or outputs by name: those of a sequence as ``name[k]``, of an empty optional none."""
+    made: dict[str, Array] = {}
+    for name, value in values.items():
+        if isinstance(value, (list, tuple)):
+            made.update({f"{name}[{k}]": np.asarray(item) for k, item in enumerate(value)})
+        elif value is not None:
+            made[name] = np.asarray(value)
+    return made
+
+
 def random_inputs(
     infos: Sequence[TensorInfo], *, seed: int = 0, sizes: Mapping[str, int] | None = None, high: int = 100
-) -> dict[str, Array]:
+) -> dict[str, Any]:
     """Draw inputs by dtype and shape; the same seed gives the same arrays for the same input names.
+
+    A sequence becomes a list of two arrays, and an optional is given.
 
     Args:
         infos: declared inputs.
@@ -96,11 +124,14 @@ def random_inputs(
     """
     known = dict(sizes or {})
     used: set[str] = set()
-    made = {}
+    made: dict[str, Any] = {}
     for info in infos:
         shape = tuple(_size(info, axis, known, used) for axis in range(len(info.shape)))
         rng = np.random.default_rng([seed, zlib.crc32(info.name.encode())])
-        made[info.name] = _draw(rng, info, shape, high)
+        if info.kind.endswith("sequence"):
+            made[info.name] = [_draw(rng, info, shape, high) for _ in range(_SEQUENCE)]
+        else:
+            made[info.name] = _draw(rng, info, shape, high)
     unused = set(known) - used
     if unused:
         names = sorted({d for info in infos for d in info.shape if isinstance(d, str)})

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from opforge.engines import Array, TensorInfo
 from opforge.errors import ArgumentError, CheckFailure
 from opforge.verify._engines import find_engine
-from opforge.verify._inputs import check_names, load_npz, model_path, random_inputs
+from opforge.verify._inputs import check_names, flat_values, gather_values, load_npz, model_path, random_inputs
 from opforge.verify._measures import Difference, explain, measure
 
 if TYPE_CHECKING:
@@ -143,7 +141,7 @@ def _compare(
     values = _inputs(inputs, infos, seed, sizes)
     result = Comparison(list(runners)[-1], rtol, atol)
     for name, run in runners.items():
-        result.outputs[name] = {key: np.asarray(value) for key, value in run(values).items()}
+        result.outputs[name] = flat_values(run(values))
     expected = result.outputs[result.reference]
     for name, got in result.outputs.items():
         if name == result.reference:
@@ -170,5 +168,7 @@ def _inputs(
         return random_inputs(infos, seed=seed, sizes=sizes)
     values = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else inputs
     if infos is not None:
-        check_names(values, [info.name for info in infos])
+        values = gather_values(values, infos)
+        optional = [info.name for info in infos if info.kind.startswith("optional") and info.name not in values]
+        check_names([*values, *optional], [info.name for info in infos])
     return values

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from opforge._paths import include_dir, library_dir
+from opforge.bin.program import GraphRef
 from tests.unit.bin.programs import Builder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,17 +25,67 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([RUN, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.compiler
-def test_from_plain_c(tmp_path: Path) -> None:
+def run_c(source: str, folder: Path, *arguments: Path) -> subprocess.CompletedProcess[str]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler is not None
-    program = tmp_path / "api"
+    program = folder / "api"
     flags = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-long-long", f"-I{include_dir()}"]
-    source = ROOT / "tests" / "cpp" / "runtime_api.c"
     link = [f"-L{library_dir()}", "-lopforge", f"-Wl,-rpath,{library_dir()}"]
-    subprocess.run([compiler, *flags, source, "-o", program, *link], check=True)
-    result = subprocess.run([program, transposed(tmp_path)], capture_output=True, text=True, check=False)
+    subprocess.run([compiler, *flags, ROOT / "tests" / "cpp" / source, "-o", program, *link], check=True)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.compiler
+def test_from_plain_c(tmp_path: Path) -> None:
+    result = run_c("runtime_api.c", tmp_path, transposed(tmp_path))
     assert (result.stdout, result.returncode) == ("good\n", 0)
+
+
+def appending(folder: Path) -> Path:
+    """A sequence to which a tensor is added, and an optional that passes through."""
+    b = Builder()
+    s, x, o = (b.input(name, np.float32, ["N"]) for name in "sxo")
+    t = b.node("SequenceInsert", [s, x], np.float32, ["N"])
+    p = b.node("Identity", [o], np.float32, ["N"])
+    b.output(t, p)
+    for value, kind in ((s, "sequence"), (t, "sequence"), (o, "optional"), (p, "optional")):
+        b.program.values[value].kind = kind
+    return b.save(folder / "append.bin")
+
+
+def endless(folder: Path) -> Path:
+    """A loop without end that keeps a new tensor per iteration."""
+    b = Builder()
+    x = b.input("x", np.float32, ["N"])
+    start = b.node("SequenceEmpty", [], np.float32)
+    body = Builder(b.program, "body")
+    body.input("i", np.int64, [])
+    body.input("go", np.bool_, [])
+    s = body.input("s", np.float32, None)
+    body.graph.captures = [x]
+    t = body.node("SequenceInsert", [s, body.node("Concat", [x, x], np.float32, [None], axis=0)], np.float32)
+    body.output(body.constant(np.bool_(True)), t)
+    looped = b.node("Loop", [-1, -1, start], np.float32, body=GraphRef(body.index))
+    b.output(b.node("SequenceLength", [looped], np.int64, []))
+    for value in (start, s, t, looped):
+        b.program.values[value].kind = "sequence"
+    return b.save(folder / "endless.bin")
+
+
+@pytest.mark.compiler
+def test_sequences_and_limits_from_plain_c(tmp_path: Path) -> None:
+    result = run_c("runtime_values.c", tmp_path, appending(tmp_path), endless(tmp_path))
+    assert (result.stdout, result.returncode) == ("good\n", 0)
+
+
+def test_run_says_that_it_is_for_tensors(tmp_path: Path) -> None:
+    model = appending(tmp_path)
+    assert "input  s: sequence of f4[N]" in run(model, "--info").stdout
+    result = run(model)
+    assert result.returncode == 2
+    assert "s: sequence of f4[N]" in result.stderr
+    assert "o: optional f4[N]" in result.stderr
+    assert "hint: use `opforge run`" in result.stderr
 
 
 def test_run_reads_and_writes_arrays(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ Examples:
 
 @click.command("run", short_help="Run a .bin or .onnx; print the outputs' figures and the time.", epilog=_EPILOG)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--input", "words", multiple=True, help="NAME=FILE.npy, repeatable.")
+@click.option("--input", "words", multiple=True, help="NAME=FILE.npy, repeatable; NAME[K]=FILE.npy for sequences.")
 @click.option(
     "--npz", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="All inputs in one .npz file."
 )
@@ -59,7 +59,7 @@ def command(
 
     Inputs come from --input, --npz, or --random.
     """
-    from opforge.verify import find_engine, load_npz, random_inputs
+    from opforge.verify import find_engine, flat_values, gather_values, load_npz, random_inputs
 
     if sum((bool(words), npz is not None, draw)) > 1:
         raise ArgumentError("give one of --input, --npz and --random", where="run")
@@ -71,42 +71,49 @@ def command(
         loaded = find_engine(engine).load(model, threads=threads)
         load_ms = (time.perf_counter() - started) * 1e3
         if npz is not None:
-            inputs = load_npz(npz)
+            inputs = gather_values(load_npz(npz), loaded.inputs)
         elif words:
-            inputs = parse_inputs(words)
+            inputs = gather_values(parse_inputs(words), loaded.inputs)
         elif draw or not loaded.inputs:
             inputs = random_inputs(loaded.inputs, seed=seed, sizes=parse_sizes(sizes))
         else:
-            names = ", ".join(f"{i.name}: {i.dtype}{shape_text(i.shape)}" for i in loaded.inputs)
+            names = ", ".join(
+                f"{i.name}: {'' if i.kind == 'tensor' else f'{i.kind} of '}{i.dtype}{shape_text(i.shape)}"
+                for i in loaded.inputs
+            )
             hint = "give --input NAME=FILE.npy for each, --npz FILE, or --random"
             raise ArgumentError("the inputs are missing", where=str(model), expected=names, hint=hint)
         times = []
         for _ in range(repeat):
             started = time.perf_counter()
-            outputs = loaded.run(inputs)
+            results = loaded.run(inputs)
             times.append((time.perf_counter() - started) * 1e3)
+    shown, outputs = flat_values(inputs), flat_values(results)
     if output is not None:
         _write(output, outputs)
-    figures = {name: _figures(np.asarray(value)) for name, value in outputs.items()}
+    figures = {name: _figures(value) for name, value in outputs.items()}
     content: dict[str, Any] = {
         "model": str(model),
         "engine": engine,
         "load_ms": round(load_ms, 3),
         "run_ms": round(median(times), 4),
         "runs": repeat,
-        "inputs": {name: list(value.shape) for name, value in inputs.items()},
+        "inputs": {name: list(value.shape) for name, value in shown.items()},
         "outputs": figures,
+        "empty": [name for name, value in results.items() if value is None],
         "written": None if output is None else str(output),
     }
 
     def text() -> None:
-        for name, value in inputs.items():
+        for name, value in shown.items():
             click.echo(f"input {name}: {value.dtype}{shape_text(value.shape)}")
         rows = [
             (n, f["dtype"], shape_text(f["shape"]), *(_short(f[k]) for k in ("min", "max", "mean")), f["non_finite"])
             for n, f in figures.items()
         ]
         table(None, ("output", "dtype", "shape", "min", "max", "mean", "not finite"), rows)
+        for name in content["empty"]:
+            click.echo(f"{name} is an optional that is empty")
         count = f"median of {repeat} runs" if repeat > 1 else "the first run"
         click.echo(f"load {load_ms:.2f} ms, run {median(times):.3f} ms ({count})")
         if output is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opforge.engines._protocol import Array, Availability, TensorInfo
+from opforge.engines._protocol import Availability, TensorInfo
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -89,21 +89,29 @@ class _Loaded:
         return self._outputs
 
     @property
-    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         return self._run
 
-    def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         try:
             values = self._session.run(None, dict(inputs))
         except Exception as problem:
             raise ArgumentError(
                 "ONNX Runtime refused these inputs", where=self.__class__.__name__, got=str(problem)
             ) from problem
-        return dict(zip(self._outputs, (np.asarray(v) for v in values), strict=True))
+        return {
+            name: value if isinstance(value, list) or value is None else np.asarray(value)
+            for name, value in zip(self._outputs, values, strict=True)
+        }
 
 
 def _info(item: Any) -> TensorInfo:  # noqa: ANN401 - onnxruntime.NodeArg carries no types
-    if item.type not in _DTYPES:
+    held, kind = item.type, "tensor"
+    if held.startswith("optional("):
+        held, kind = held[len("optional(") : -1], "optional"
+    if held.startswith("seq("):
+        held, kind = held[len("seq(") : -1], "optional_sequence" if kind == "optional" else "sequence"
+    if held not in _DTYPES:
         raise UnsupportedError(f"input type {item.type} is not supported here", where=item.name)
-    shape = tuple(d if isinstance(d, int) else (d or None) for d in item.shape)
-    return TensorInfo(item.name, np.dtype(_DTYPES[item.type]), shape)
+    shape = tuple(d if isinstance(d, int) else (d or None) for d in item.shape or ())
+    return TensorInfo(item.name, np.dtype(_DTYPES[held]), shape, kind)

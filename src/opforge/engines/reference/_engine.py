@@ -123,13 +123,13 @@ class _Loaded:
         return self._outputs
 
     @property
-    def run(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         return self._run
 
-    def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         for info in self._inputs:
-            if info.name not in inputs or inputs[info.name].dtype != info.dtype:
-                given = {name: str(value.dtype) for name, value in inputs.items()}
+            if not _fits(info, inputs.get(info.name)):
+                given = {name: str(getattr(value, "dtype", type(value).__name__)) for name, value in inputs.items()}
                 expected = f"{info.name}: {info.dtype}"
                 raise ArgumentError(
                     f"the input {info.name!r} is missing or has another dtype",
@@ -144,10 +144,25 @@ class _Loaded:
             raise ArgumentError(
                 "the reference evaluator fails on these inputs", where="reference", got=got
             ) from problem
-        return dict(zip(self._outputs, (np.asarray(value) for value in values), strict=True))
+        return {
+            name: value if isinstance(value, list) or value is None else np.asarray(value)
+            for name, value in zip(self._outputs, values, strict=True)
+        }
+
+
+def _fits(info: TensorInfo, value: Any) -> bool:  # noqa: ANN401 - an array, a list of them or None
+    if value is None:
+        return info.kind.startswith("optional")
+    items = value if info.kind.endswith("sequence") else [value]
+    return isinstance(items, (list, tuple)) and all(getattr(v, "dtype", None) == info.dtype for v in items)
 
 
 def _info(item: Any) -> TensorInfo:  # noqa: ANN401 - onnx.ValueInfoProto
-    tensor = item.type.tensor_type
+    held, kind = item.type, "tensor"
+    if held.HasField("optional_type"):
+        held, kind = held.optional_type.elem_type, "optional"
+    if held.HasField("sequence_type"):
+        held, kind = held.sequence_type.elem_type, "optional_sequence" if kind == "optional" else "sequence"
+    tensor = held.tensor_type
     shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
-    return TensorInfo(item.name, DType.from_onnx(tensor.elem_type).numpy, shape)
+    return TensorInfo(item.name, DType.from_onnx(tensor.elem_type).numpy, shape, kind)
