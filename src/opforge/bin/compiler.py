@@ -29,7 +29,7 @@ from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
 from opforge.bin.session import Session
-from opforge.errors import UnsupportedError
+from opforge.errors import CorruptFileError, UnsupportedError
 from opforge.passes import _edit, close_subgraphs
 
 if TYPE_CHECKING:
@@ -89,10 +89,19 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
         return None
     with tempfile.TemporaryDirectory(prefix="opforge-plan-") as folder:
         draft = Path(folder) / "draft.bin"
-        bin_format.write(program, draft, weights=False)
-        session = Session(draft)
-        session.prepare(shapes)
-        return session.plan if session.statistics["plans"] else None
+        try:
+            return _planned(program, draft, shapes, weights=False)
+        except CorruptFileError:  # planning computes with a large constant, which is a hole in the draft
+            return _planned(program, draft, shapes, weights=True)
+
+
+def _planned(
+    program: Program, draft: Path, shapes: dict[str, list[int]], weights: bool
+) -> tuple[int, list[PlanEntry]] | None:
+    bin_format.write(program, draft, weights=weights)
+    session = Session(draft)
+    session.prepare(shapes)
+    return session.plan if session.statistics["plans"] else None
 
 
 def compile_program(

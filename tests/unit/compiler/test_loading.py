@@ -215,3 +215,15 @@ def test_weights_above_two_gigabytes_in_little_memory(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, limits)
     assert report.bytes > data.stat().st_size
     np.testing.assert_allclose(got, np.stack([np.zeros(width, np.float32), marked]) @ product, rtol=1e-5)
+
+
+def test_a_plan_that_computes_with_a_large_constant(tmp_path: Path) -> None:
+    # Too large to be folded by the compiler or to stand in the draft, small enough a result for the plan.
+    weights = RNG.standard_normal((512, 600)).astype(np.float32)
+    nodes = [node("Gather", "w i", "row", axis=0), node("Add", "x row", "y")]
+    proto = model(nodes, {"x": [600]}, {"w": weights, "i": np.array(7)})
+    program, _ = compiler.compile_program(proto)
+    of.compile(proto, tmp_path / "model.bin")
+    got = of.Session(tmp_path / "model.bin").run({"x": np.ones(600, np.float32)})["y"]
+    np.testing.assert_allclose(got, weights[7] + 1, rtol=1e-6)
+    assert program.graphs[0].nodes
