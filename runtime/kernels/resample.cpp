@@ -85,8 +85,9 @@ int64_t tap_count(const ResizeRule& rule, const AxisScale& axis) {
   return wide == 1 ? plain : static_cast<int64_t>(std::ceil(plain * wide)) + 1;
 }
 
+template <class T>
 bool taps_of(const ResizeRule& rule, const AxisScale& axis, int64_t o, int64_t taps, int32_t* index,
-             float* weight) {
+             T* weight) {
   const double source = source_of(rule, axis, o);
   const bool inside = rule.coordinates != ResizeRule::Coordinates::kCrop ||
                       (source >= 0 && source <= static_cast<double>(axis.in - 1));
@@ -111,16 +112,19 @@ bool taps_of(const ResizeRule& rule, const AxisScale& axis, int64_t o, int64_t t
     if (t < 64)
       weights[t] = w;
     else
-      weight[t] = static_cast<float>(w);
+      weight[t] = static_cast<T>(w);
     index[t] = clamp(at);
     sum += w;
   }
   const bool normalise = (rule.exclude_outside || wide != 1) && sum != 0;
   for (int64_t t = 0; t < taps; ++t) {
     const double w = t < 64 ? weights[t] : static_cast<double>(weight[t]);
-    weight[t] = static_cast<float>(normalise ? w / sum : w);
+    weight[t] = static_cast<T>(normalise ? w / sum : w);
   }
   return inside;
 }
+
+template bool taps_of(const ResizeRule&, const AxisScale&, int64_t, int64_t, int32_t*, float*);
+template bool taps_of(const ResizeRule&, const AxisScale&, int64_t, int64_t, int32_t*, double*);
 
 }  // namespace opforge::kernels

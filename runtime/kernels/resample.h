@@ -38,8 +38,9 @@ struct AxisScale {
 // Taps per output of this axis: 1 (nearest), 2, 4, or more where antialiasing widens the window.
 int64_t tap_count(const ResizeRule& rule, const AxisScale& axis);
 // For output `o`: source indices (clamped into the image) and weights. Returns false when the output lies
-// outside the region of tf_crop_and_resize and gets the extrapolation value.
+// outside the region of tf_crop_and_resize and gets the extrapolation value. T is float or double.
+template <class T>
 bool taps_of(const ResizeRule& rule, const AxisScale& axis, int64_t o, int64_t taps, int32_t* index,
-             float* weight);
+             T* weight);
 
 }  // namespace opforge::kernels

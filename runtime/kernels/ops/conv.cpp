@@ -2,6 +2,7 @@
 // Conv gathers the inputs of 16 neighbouring outputs into matmul16 blocks and multiplies; ConvTranspose
 // scatters. The compiler replaces the common cases by opforge::Conv.
 #include "kernels/move.h"
+#include "kernels/types.h"
 #include "kernels/window.h"
 
 namespace opforge {
@@ -19,7 +20,8 @@ struct Plan {
 
 bool operands_fit(const Tensor* in, int32_t n, int64_t outputs) {
   for (int i = 0; i < n; ++i)
-    if (in[i].present() && (!is_f32(in[i]) || !is_plain(in[i]) || in[i].packing != Packing::kNone))
+    if (in[i].present() && (!is_real(in[i].dtype) || in[i].dtype != in[0].dtype || !is_plain(in[i]) ||
+                            in[i].packing != Packing::kNone))
       return false;
   return n < 3 || !in[2].present() || in[2].shape.elements() == outputs;
 }
@@ -45,16 +47,17 @@ int64_t weights_floats(const Plan& p) {
 }
 
 Status conv_infer(InferContext& c) {
-  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   Plan p;
   if (!conv_plan(*c.attributes, c.inputs, c.n_inputs, &p))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
-                  "Conv takes plain f32 X [N, C, ...], W [M, C/group, ...] and bias [M]");
+                  "Conv takes plain f32 or f64 X [N, C, ...], W [M, C/group, ...] and bias [M]");
   Shape& y = c.outputs[0].shape;
   y = c.inputs[0].shape;
   y.dims[1] = p.channels_out;
   for (int i = 0; i < p.w.rank; ++i) y.dims[2 + i] = p.w.out[3 - p.w.rank + i];
-  c.scratch_bytes = 4 * (p.groups * weights_floats(p) + c.max_threads * gathered_floats(p));
+  if (is_f32(c.inputs[0]))
+    c.scratch_bytes = 4 * (p.groups * weights_floats(p) + c.max_threads * gathered_floats(p));
   return OPFORGE_STATUS_OK;
 }
 
@@ -88,10 +91,43 @@ void gather(const Plan& p, const float* x, int64_t o0, int64_t n, float* to) {
   }
 }
 
+// Double precision: a plane of outputs at a time, tap by tap.
+void convolve(RunContext& c, const Plan& p) {
+  const Window& w = p.w;
+  const double *x = c.inputs[0].as<double>(), *weights = c.inputs[1].as<double>();
+  const double* bias = given(c, 2) ? c.inputs[2].as<double>() : nullptr;
+  for_units(c, p.images * p.channels_out, [&](int64_t, int64_t unit) {
+    const int64_t m = unit % p.channels_out, image = unit / p.channels_out;
+    const int64_t channel = image * p.channels_in + m / p.out_group() * p.in_group();
+    double* y = c.outputs[0].as<double>() + unit * w.out_size();
+    for (int64_t i = 0; i < w.out_size(); ++i) y[i] = bias != nullptr ? bias[m] : 0;
+    for (int64_t term = 0; term < p.terms(); ++term) {
+      const double* from = x + (channel + term / w.taps()) * w.in_size();
+      const double factor = weights[m * p.terms() + term];
+      const int64_t kx = term % w.kernel[2], ky = term / w.kernel[2] % w.kernel[1];
+      const int64_t kz = term / w.kernel[2] / w.kernel[1] % w.kernel[0];
+      for (int64_t row = 0; row < w.out[0] * w.out[1]; ++row) {
+        const int64_t iz = row / w.out[1] * w.stride[0] - w.before[0] + kz * w.dilation[0];
+        const int64_t iy = row % w.out[1] * w.stride[1] - w.before[1] + ky * w.dilation[1];
+        if (iz < 0 || iz >= w.in[0] || iy < 0 || iy >= w.in[1]) continue;
+        const double* in = from + (iz * w.in[1] + iy) * w.in[2];
+        for (int64_t ox = 0; ox < w.out[2]; ++ox) {
+          const int64_t ix = ox * w.stride[2] - w.before[2] + kx * w.dilation[2];
+          if (ix >= 0 && ix < w.in[2]) y[row * w.out[2] + ox] += factor * in[ix];
+        }
+      }
+    }
+  });
+}
+
 Status conv_run(RunContext& c) {
   Plan p;
   conv_plan(*c.attributes, c.inputs, c.n_inputs, &p);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  if (!is_f32(c.inputs[0])) {
+    convolve(c, p);
+    return OPFORGE_STATUS_OK;
+  }
   const IsaTable& isa = isa_table();
   const float *x = c.inputs[0].as<float>(), *weights = c.inputs[1].as<float>();
   const float* bias = c.n_inputs > 2 && c.inputs[2].present() ? c.inputs[2].as<float>() : nullptr;
@@ -127,8 +163,8 @@ Status conv_run(RunContext& c) {
 }
 
 // ---- ConvTranspose
-// ------------------------------------------------------------------------------------------ The window of
-// the convolution that this one is the transpose of: its `out` is our input, its `in` our output.
+// The window of the convolution that this one is the transpose of: its `out` is our input, its `in` our
+// output.
 bool transpose_plan(const Attributes& attributes, const Tensor* in, int32_t n, Plan* p) {
   const Shape &x = in[0].shape, &w = in[1].shape;
   if (x.rank < 3 || x.rank > 5 || w.rank != x.rank) return false;
@@ -167,11 +203,11 @@ bool transpose_plan(const Attributes& attributes, const Tensor* in, int32_t n, P
 }
 
 Status transpose_infer(InferContext& c) {
-  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
+  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
   Plan p;
   if (!transpose_plan(*c.attributes, c.inputs, c.n_inputs, &p))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
-                  "ConvTranspose takes plain f32 X [N, C, ...], W [C, M/group, ...] and bias [M]");
+                  "ConvTranspose takes plain f32 or f64 X [N, C, ...], W [C, M/group, ...] and bias [M]");
   Shape& y = c.outputs[0].shape;
   y = c.inputs[0].shape;
   y.dims[1] = p.channels_out;
@@ -179,22 +215,20 @@ Status transpose_infer(InferContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-Status transpose_run(RunContext& c) {
-  Plan p;
-  transpose_plan(*c.attributes, c.inputs, c.n_inputs, &p);
-  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+template <class T>
+void scatter(RunContext& c, const Plan& p) {
   const Window& w = p.w;
-  const float *x = c.inputs[0].as<float>(), *weights = c.inputs[1].as<float>();
-  const float* bias = c.n_inputs > 2 && c.inputs[2].present() ? c.inputs[2].as<float>() : nullptr;
-  float* y = c.outputs[0].as<float>();
+  const T *x = c.inputs[0].as<T>(), *weights = c.inputs[1].as<T>();
+  const T* bias = c.n_inputs > 2 && c.inputs[2].present() ? c.inputs[2].as<T>() : nullptr;
+  T* y = c.outputs[0].as<T>();
   for_units(c, p.images * p.channels_out, [&](int64_t, int64_t unit) {
     const int64_t m = unit % p.channels_out, image = unit / p.channels_out, group = m / p.out_group();
-    float* out = y + unit * w.in_size();
-    for (int64_t i = 0; i < w.in_size(); ++i) out[i] = bias != nullptr ? bias[m] : 0.0f;
+    T* out = y + unit * w.in_size();
+    for (int64_t i = 0; i < w.in_size(); ++i) out[i] = bias != nullptr ? bias[m] : T(0);
     for (int64_t k = 0; k < p.in_group(); ++k) {
       const int64_t channel = group * p.in_group() + k;
-      const float* from = x + (image * p.channels_in + channel) * w.out_size();
-      const float* tap = weights + (channel * p.out_group() + m % p.out_group()) * w.taps();
+      const T* from = x + (image * p.channels_in + channel) * w.out_size();
+      const T* tap = weights + (channel * p.out_group() + m % p.out_group()) * w.taps();
       for (int64_t kz = 0; kz < w.kernel[0]; ++kz)
         for (int64_t ky = 0; ky < w.kernel[1]; ++ky)
           for (int64_t kx = 0; kx < w.kernel[2]; ++kx, ++tap)
@@ -204,8 +238,8 @@ Status transpose_run(RunContext& c) {
               for (int64_t iy = 0; iy < w.out[1]; ++iy) {
                 const int64_t row = iy * w.stride[1] - w.before[1] + ky * w.dilation[1];
                 if (row < 0 || row >= w.in[1]) continue;
-                float* to = out + (z * w.in[1] + row) * w.in[2];
-                const float* in = from + (iz * w.out[1] + iy) * w.out[2];
+                T* to = out + (z * w.in[1] + row) * w.in[2];
+                const T* in = from + (iz * w.out[1] + iy) * w.out[2];
                 for (int64_t ix = 0; ix < w.out[2]; ++ix) {
                   const int64_t i = ix * w.stride[2] - w.before[2] + kx * w.dilation[2];
                   if (i >= 0 && i < w.in[2]) to[i] += in[ix] * *tap;
@@ -214,6 +248,13 @@ Status transpose_run(RunContext& c) {
             }
     }
   });
+}
+
+Status transpose_run(RunContext& c) {
+  Plan p;
+  transpose_plan(*c.attributes, c.inputs, c.n_inputs, &p);
+  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  with_real(c.inputs[0].dtype, [&](auto* type) { scatter<std::remove_pointer_t<decltype(type)>>(c, p); });
   return OPFORGE_STATUS_OK;
 }
 

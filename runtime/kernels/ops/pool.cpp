@@ -1,8 +1,10 @@
-// pool.cpp: MaxPool, AveragePool, LpPool and the global pools on plain f32 tensors of one to three
-// dimensions.
+// pool.cpp: MaxPool, AveragePool and LpPool on plain f32 and f64 tensors of one to three dimensions (MaxPool
+// of bytes too), and the global pools on f32.
 #include <cmath>
+#include <limits>
 
 #include "kernels/move.h"
+#include "kernels/types.h"
 #include "kernels/window.h"
 
 namespace opforge {
@@ -14,14 +16,17 @@ enum class Mode { kMax, kAverage, kLp };
 
 Status bad_pool(InferContext& c) {
   return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
-                "a pool takes plain f32 X [N, C, ...] and a window that fits it");
+                "a pool takes plain X [N, C, ...] of its dtypes and a window that fits it");
 }
 
+template <Mode MODE>
 Status pool_infer(InferContext& c) {
-  if (Status wrong = check_outputs(c, DType::kF32, DType::kI64)) return wrong;
-  Window w;
   const Tensor& x = c.inputs[0];
-  if (!is_f32(x) || !is_plain(x) || x.shape.rank < 3 || !read_window(*c.attributes, x.shape, nullptr, &w))
+  if (Status wrong = check_outputs(c, x.dtype, DType::kI64)) return wrong;
+  Window w;
+  const bool bytes = MODE == Mode::kMax && (x.dtype == DType::kU8 || x.dtype == DType::kI8);
+  if ((!is_real(x.dtype) && !bytes) || !is_plain(x) || x.shape.rank < 3 ||
+      !read_window(*c.attributes, x.shape, nullptr, &w))
     return bad_pool(c);
   for (int k = 0; k < c.n_outputs; ++k) {
     c.outputs[k].shape = x.shape;
@@ -54,49 +59,66 @@ struct Span {
   }
 };
 
-template <Mode MODE>
-Status pool_run(RunContext& c) {
-  Window w;
+// The value of a window without elements.
+template <class T>
+constexpr T least() {
+  return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
+                                              : std::numeric_limits<T>::lowest();
+}
+
+template <Mode MODE, class T>
+void pool(RunContext& c, const Window& w) {
   const Tensor& x = c.inputs[0];
-  read_window(*c.attributes, x.shape, nullptr, &w);
-  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
   const bool padding = c.attributes->get_int("count_include_pad", 0) != 0;
   const double p = static_cast<double>(c.attributes->get_int("p", 2));
   const Counting counting{c.attributes->get_int("storage_order", 0) != 0};
   int64_t* indices =
       MODE == Mode::kMax && c.n_outputs > 1 && c.outputs[1].present() ? c.outputs[1].as<int64_t>() : nullptr;
-  const float* in = x.as<float>();
-  float* out = c.outputs[0].as<float>();
+  const T* in = x.as<T>();
+  T* out = c.outputs[0].as<T>();
   for_units(c, x.shape[0] * x.shape[1], [&](int64_t, int64_t plane) {
-    const float* from = in + plane * w.in_size();
+    const T* from = in + plane * w.in_size();
     int64_t o = plane * w.out_size();
     for (int64_t oz = 0; oz < w.out[0]; ++oz)
       for (int64_t oy = 0; oy < w.out[1]; ++oy)
         for (int64_t ox = 0; ox < w.out[2]; ++ox, ++o) {
           const Span sz(w, 0, oz, padding), sy(w, 1, oy, padding), sx(w, 2, ox, padding);
-          float v = MODE == Mode::kMax ? -INFINITY : 0.0f;
+          T v = MODE == Mode::kMax ? least<T>() : T(0);
           int64_t best = -1;
           for (int64_t kz = sz.lo; kz < sz.hi; ++kz)
             for (int64_t ky = sy.lo; ky < sy.hi; ++ky)
               for (int64_t kx = sx.lo; kx < sx.hi; ++kx) {
                 const int64_t iz = sz.at + kz * w.dilation[0], iy = sy.at + ky * w.dilation[1];
                 const int64_t ix = sx.at + kx * w.dilation[2];
-                const float t = from[(iz * w.in[1] + iy) * w.in[2] + ix];
-                if (MODE == Mode::kAverage) v += t;
-                if (MODE == Mode::kLp)
-                  v += p == 2 ? t * t : p == 1 ? std::fabs(t) : static_cast<float>(std::pow(std::fabs(t), p));
+                const T t = from[(iz * w.in[1] + iy) * w.in[2] + ix];
+                if constexpr (MODE == Mode::kAverage) v += t;
+                if constexpr (MODE == Mode::kLp)
+                  v += p == 2 ? t * t : p == 1 ? std::fabs(t) : static_cast<T>(std::pow(std::fabs(t), p));
                 if (MODE == Mode::kMax && (t > v || best < 0 || t != t)) {
                   v = t;
                   best = indices != nullptr ? counting(w, plane, iz, iy, ix) : 0;
                 }
               }
-          if (MODE == Mode::kAverage) v = v / static_cast<float>(sz.counted * sy.counted * sx.counted);
-          if (MODE == Mode::kLp)
-            v = p == 2 ? std::sqrt(v) : p == 1 ? v : static_cast<float>(std::pow(v, 1 / p));
+          if constexpr (MODE == Mode::kAverage) v = v / static_cast<T>(sz.counted * sy.counted * sx.counted);
+          if constexpr (MODE == Mode::kLp)
+            v = p == 2 ? std::sqrt(v) : p == 1 ? v : static_cast<T>(std::pow(v, 1 / p));
           out[o] = v;
           if (indices != nullptr) indices[o] = best;
         }
   });
+}
+
+template <Mode MODE>
+Status pool_run(RunContext& c) {
+  Window w;
+  const DType dtype = c.inputs[0].dtype;
+  read_window(*c.attributes, c.inputs[0].shape, nullptr, &w);
+  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  with_real(dtype, [&](auto* type) { pool<MODE, std::remove_pointer_t<decltype(type)>>(c, w); });
+  if constexpr (MODE == Mode::kMax) {
+    if (dtype == DType::kU8) pool<MODE, uint8_t>(c, w);
+    if (dtype == DType::kI8) pool<MODE, int8_t>(c, w);
+  }
   return OPFORGE_STATUS_OK;
 }
 
@@ -124,9 +146,9 @@ Status global_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "MaxPool", 1, kNewest, nullptr, pool_infer, pool_run<Mode::kMax>},
-    {"", "AveragePool", 1, kNewest, nullptr, pool_infer, pool_run<Mode::kAverage>},
-    {"", "LpPool", 2, kNewest, nullptr, pool_infer, pool_run<Mode::kLp>},
+    {"", "MaxPool", 1, kNewest, nullptr, pool_infer<Mode::kMax>, pool_run<Mode::kMax>},
+    {"", "AveragePool", 1, kNewest, nullptr, pool_infer<Mode::kAverage>, pool_run<Mode::kAverage>},
+    {"", "LpPool", 2, kNewest, nullptr, pool_infer<Mode::kLp>, pool_run<Mode::kLp>},
     {"", "GlobalAveragePool", 1, kNewest, nullptr, global_infer, global_run<Reduction::kMean>},
     {"", "GlobalMaxPool", 1, kNewest, nullptr, global_infer, global_run<Reduction::kMax>},
 };

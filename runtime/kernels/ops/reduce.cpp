@@ -113,15 +113,22 @@ void walk(const Axes& a, int64_t output, F&& f) {
   }
 }
 
+// A real result as a T in the type of the sum; integers are cut and saturated.
+template <class T, class A>
+A from_real(double x) {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (Limits::is_iec559) return static_cast<A>(x);
+  if (!(x == x)) return 0;
+  if (x <= static_cast<double>(Limits::min())) return static_cast<A>(Limits::min());
+  return static_cast<A>(x >= static_cast<double>(Limits::max()) ? Limits::max() : static_cast<T>(x));
+}
+
 // Types other than f32; A is the type of the sum.
 template <class T, class A>
 Status reduce_other(RunContext& c, Reduction kind, const Axes& a) {
   const T* x = c.inputs[0].as<T>();
   T* y = c.outputs[0].as<T>();
   constexpr bool kFloat = std::numeric_limits<T>::is_iec559;
-  if (kind == Reduction::kLogSum || kind == Reduction::kLogSumExp || kind == Reduction::kL2) {
-    if (!kFloat) return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "this reduction has no kernel for integers");
-  }
   c.parallel(
       a.outputs, greater<int64_t>(1, 4096 / greater<int64_t>(a.width, 1)), [&](int64_t begin, int64_t end) {
         for (int64_t o = begin; o < end; ++o) {
@@ -156,17 +163,17 @@ Status reduce_other(RunContext& c, Reduction kind, const Axes& a) {
               result = magnitudes;
               break;
             case Reduction::kL2:
-              result = static_cast<A>(__builtin_sqrt(static_cast<double>(squares)));
+              result = from_real<T, A>(__builtin_sqrt(static_cast<double>(squares)));
               break;
             case Reduction::kLogSum:
-              result = static_cast<A>(__builtin_log(static_cast<double>(sum)));
+              result = from_real<T, A>(__builtin_log(static_cast<double>(static_cast<T>(sum))));
               break;
             case Reduction::kLogSumExp: {
               const double shift =
                   static_cast<double>(top) - static_cast<double>(top) == 0 ? static_cast<double>(top) : 0;
               double total = 0;
               walk(a, o, [&](int64_t at) { total += __builtin_exp(static_cast<double>(x[at]) - shift); });
-              result = static_cast<A>(__builtin_log(total) + shift);
+              result = from_real<T, A>(__builtin_log(total) + shift);
               break;
             }
             default:

@@ -1,8 +1,10 @@
 // resize.cpp: ONNX Resize (and Upsample) on plain tensors, axis by axis.
 #include <cmath>
+#include <limits>
 
 #include "kernels/move.h"
 #include "kernels/resample.h"
+#include "kernels/types.h"
 
 namespace opforge {
 namespace {
@@ -91,8 +93,9 @@ bool read_sizes(const Attributes& attributes, const ResizeState& s, const Tensor
   return true;
 }
 
-int64_t table_floats(const ResizeRule& rule, const AxisScale& a) {
-  return scratch_floats(a.out * (2 * tap_count(rule, a) + 1));
+// Weights (of 8 bytes at most), then indices, then whether the output lies inside.
+int64_t table_bytes(const ResizeRule& rule, const AxisScale& a) {
+  return 4 * scratch_floats(a.out * (3 * tap_count(rule, a) + 1));
 }
 
 Status resize_infer(InferContext& c) {
@@ -104,11 +107,12 @@ Status resize_infer(InferContext& c) {
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
                   "X, scales, sizes and axes of Resize do not fit together");
   if (z.missing >= 0) return c.need_data(z.missing);
-  if (!is_f32(x) && s.rule.mode != ResizeRule::Mode::kNearest)
-    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Resize interpolates f32 only");
+  if (!is_real(x.dtype) && s.rule.mode != ResizeRule::Mode::kNearest)
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Resize interpolates f32 and f64 only");
+  if (s.rule.coordinates == ResizeRule::Coordinates::kCrop && !has_type(x.dtype)) return no_type(c);
   c.outputs[0].shape = x.shape;
   int64_t largest = 0, elements = x.shape.elements(), table = 0;
-  for (int k = 0; k < x.shape.rank; ++k) {
+  for (int k = x.shape.rank - 1; k >= 0; --k) {  // in the order in which run goes
     const AxisScale& a = z.axes[k];
     c.outputs[0].shape.dims[k] = a.out;
     if (a.same) continue;
@@ -117,30 +121,90 @@ Status resize_infer(InferContext& c) {
                     static_cast<long long>(a.out));
     elements = a.in == 0 ? 0 : elements / a.in * a.out;
     largest = greater(largest, elements);
-    table = greater(table, table_floats(s.rule, a));
+    table = greater(table, table_bytes(s.rule, a));
   }
-  c.scratch_bytes = 4 * table + 2 * (largest * element_bytes(x.dtype) + 128);
+  c.scratch_bytes = table + 2 * (largest * element_bytes(x.dtype) + 128);
   return OPFORGE_STATUS_OK;
 }
 
+struct Table {
+  int64_t taps;
+  int32_t *index, *inside;
+  void* weight;
+  Table(void* scratch, const ResizeRule& rule, const AxisScale& a, bool wide) : taps(tap_count(rule, a)) {
+    weight = scratch;
+    index = reinterpret_cast<int32_t*>(static_cast<char*>(scratch) + a.out * taps * 8);
+    inside = index + a.out * taps;
+    for (int64_t o = 0; o < a.out; ++o) {
+      int32_t* at = index + o * taps;
+      inside[o] = wide ? taps_of(rule, a, o, taps, at, static_cast<double*>(weight) + o * taps)
+                       : taps_of(rule, a, o, taps, at, static_cast<float*>(weight) + o * taps);
+    }
+  }
+};
+
 // One axis: y[outer][out][inner] from x[outer][in][inner].
-void interpolate(RunContext& c, const ResizeRule& rule, const AxisScale& a, int64_t taps,
-                 const int32_t* index, const float* weight, const int32_t* inside, const AxisSplit& split,
-                 const float* x, float* y) {
+template <class T>
+void interpolate(RunContext& c, const ResizeRule& rule, const AxisScale& a, const Table& t,
+                 const AxisSplit& split, const void* from, void* to) {
+  const T *x = static_cast<const T*>(from), *weight = static_cast<const T*>(t.weight);
+  T* y = static_cast<T*>(to);
   c.parallel(split.outer * a.out, greater<int64_t>(1, 4096 / greater<int64_t>(split.inner, 1)),
              [&](int64_t begin, int64_t end) {
                for (int64_t e = begin; e < end; ++e) {
                  const int64_t o = e % a.out;
-                 const float* from = x + e / a.out * a.in * split.inner;
-                 float* to = y + e * split.inner;
-                 for (int64_t i = 0; i < split.inner; ++i) {
-                   float sum = 0;
-                   for (int64_t t = 0; t < taps; ++t)
-                     sum += weight[o * taps + t] * from[index[o * taps + t] * split.inner + i];
-                   to[i] = inside[o] ? sum : rule.extrapolation;
+                 const T* in = x + e / a.out * a.in * split.inner;
+                 T* out = y + e * split.inner;
+                 if (!t.inside[o]) {
+                   for (int64_t i = 0; i < split.inner; ++i) out[i] = static_cast<T>(rule.extrapolation);
+                   continue;
+                 }
+                 const T* w = weight + o * t.taps;
+                 const int32_t* index = t.index + o * t.taps;
+                 if (t.taps == 2) {
+                   const T *p = in + index[0] * split.inner, *q = in + index[1] * split.inner;
+                   for (int64_t i = 0; i < split.inner; ++i) out[i] = w[0] * p[i] + w[1] * q[i];
+                   continue;
+                 }
+                 for (int64_t i = 0; i < split.inner; ++i) out[i] = 0;
+                 for (int64_t k = 0; k < t.taps; ++k) {
+                   const T* p = in + index[k] * split.inner;
+                   for (int64_t i = 0; i < split.inner; ++i) out[i] += w[k] * p[i];
                  }
                }
              });
+}
+
+// The same by the nearest element, of any type.
+void pick(RunContext& c, const ResizeRule& rule, const AxisScale& a, const Table& t, const AxisSplit& split,
+          const char* from, char* to) {
+  const DType dtype = c.inputs[0].dtype;
+  const int64_t element = element_bytes(dtype), run = split.inner * element;
+  uint8_t outside[8] = {};
+  with_type(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    using Limits = std::numeric_limits<T>;
+    const float v = rule.extrapolation;
+    T value = 0;
+    if (!Limits::is_integer)
+      value = static_cast<T>(v);
+    else if (v == v)
+      value = v <= static_cast<float>(Limits::lowest()) ? Limits::lowest()
+              : v >= static_cast<float>(Limits::max())  ? Limits::max()
+                                                        : static_cast<T>(v);
+    std::memcpy(outside, &value, sizeof value);
+  });
+  c.parallel(split.outer * a.out, greater<int64_t>(1, 16384 / run), [&](int64_t begin, int64_t end) {
+    for (int64_t e = begin; e < end; ++e) {
+      char* out = to + e * run;
+      const int64_t o = e % a.out;
+      if (t.inside[o])
+        std::memcpy(out, from + (e / a.out * a.in + t.index[o]) * run, static_cast<size_t>(run));
+      else
+        for (int64_t i = 0; i < run; i += element)
+          std::memcpy(out + i, outside, static_cast<size_t>(element));
+    }
+  });
 }
 
 Status resize_run(RunContext& c) {
@@ -152,41 +216,31 @@ Status resize_run(RunContext& c) {
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
   int64_t table = 0, largest = 0, elements = input.shape.elements();
   int changes = 0;
-  for (int k = 0; k < input.shape.rank; ++k) {
+  for (int k = input.shape.rank - 1; k >= 0; --k) {
     if (z.axes[k].same) continue;
     ++changes;
-    table = greater(table, table_floats(s.rule, z.axes[k]));
+    table = greater(table, table_bytes(s.rule, z.axes[k]));
     elements = elements / z.axes[k].in * z.axes[k].out;
     largest = greater(largest, elements);
   }
   char* buffers[2];
-  buffers[0] = static_cast<char*>(c.scratch) + 4 * table;
+  buffers[0] = static_cast<char*>(c.scratch) + table;
   buffers[1] = buffers[0] + (largest * element + 63) / 64 * 64;
   const char* from = static_cast<const char*>(input.data);
   if (changes == 0) std::memcpy(c.outputs[0].data, from, elements * element);
   Shape shape = input.shape;
-  const bool crop = s.rule.coordinates == ResizeRule::Coordinates::kCrop;
   for (int k = shape.rank - 1, done = 0; k >= 0; --k) {
     const AxisScale& a = z.axes[k];
     if (a.same) continue;
     char* to = ++done == changes ? static_cast<char*>(c.outputs[0].data) : buffers[done % 2];
-    const int64_t taps = tap_count(s.rule, a);
-    int32_t* index = static_cast<int32_t*>(c.scratch);
-    float* weight = static_cast<float*>(c.scratch) + a.out * taps;
-    int32_t* inside = index + 2 * a.out * taps;
-    for (int64_t o = 0; o < a.out; ++o)
-      inside[o] = taps_of(s.rule, a, o, taps, index + o * taps, weight + o * taps);
+    const Table table_of(c.scratch, s.rule, a, input.dtype == DType::kF64);
     const AxisSplit split(shape, k);
-    if (s.rule.mode != ResizeRule::Mode::kNearest || (crop && is_f32(input))) {
-      interpolate(c, s.rule, a, taps, index, weight, inside, split, reinterpret_cast<const float*>(from),
-                  reinterpret_cast<float*>(to));
-    } else {
-      const int64_t run = split.inner * element;
-      c.parallel(split.outer * a.out, greater<int64_t>(1, 16384 / run), [&](int64_t begin, int64_t end) {
-        for (int64_t e = begin; e < end; ++e)
-          std::memcpy(to + e * run, from + (e / a.out * a.in + index[e % a.out]) * run, run);
-      });
-    }
+    if (s.rule.mode == ResizeRule::Mode::kNearest)
+      pick(c, s.rule, a, table_of, split, from, to);
+    else if (is_f32(input))
+      interpolate<float>(c, s.rule, a, table_of, split, from, to);
+    else
+      interpolate<double>(c, s.rule, a, table_of, split, from, to);
     shape.dims[k] = a.out;
     from = to;
   }
