@@ -29,7 +29,7 @@ from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
 from opforge.bin.session import Session
-from opforge.errors import CorruptFileError, UnsupportedError
+from opforge.errors import UnsupportedError
 from opforge.passes import _edit, close_subgraphs
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
     """Let the runtime plan a program whose input shapes are all known, so that loading need not.
 
     Programs with symbolic dimensions are planned at the first sight of a shape; those that need a kernel library are
-    planned where the library is.
+    planned where the library is. Large weights are zeros in the draft: where memory lies does not depend on them, and
+    a session that finds a plan which does not fit makes its own.
     """
     inputs = [program.values[index] for index in program.graphs[0].inputs]
     shapes = {v.name: [d for d in v.shape or [] if isinstance(d, int)] for v in inputs}
@@ -89,19 +90,10 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
         return None
     with tempfile.TemporaryDirectory(prefix="opforge-plan-") as folder:
         draft = Path(folder) / "draft.bin"
-        try:
-            return _planned(program, draft, shapes, weights=False)
-        except CorruptFileError:  # planning computes with a large constant, which is a hole in the draft
-            return _planned(program, draft, shapes, weights=True)
-
-
-def _planned(
-    program: Program, draft: Path, shapes: dict[str, list[int]], weights: bool
-) -> tuple[int, list[PlanEntry]] | None:
-    bin_format.write(program, draft, weights=weights)
-    session = Session(draft)
-    session.prepare(shapes)
-    return session.plan if session.statistics["plans"] else None
+        bin_format.write(program, draft, weights=False)
+        session = Session(draft)
+        session.prepare(shapes)
+        return session.plan if session.statistics["plans"] else None
 
 
 def compile_program(

@@ -54,7 +54,7 @@ def write(
         program: what to store.
         path: where; its folder must exist.
         plan: bytes of the arena and the places in it, for static shapes.
-        weights: False leaves holes for large constants: enough for a session that plans and never runs.
+        weights: False leaves zeros (holes of the file) for large constants: enough for a session that only plans.
 
     Returns:
         The size of the file in bytes.
@@ -147,12 +147,23 @@ def _write_weights(stream: BinaryIO, encoded: Encoded, program: Program, whole: 
             if filled == BLOCK:
                 checks.append(crc)
                 crc, filled = 0, 0
-    if not whole and filled:
-        end = min(BLOCK, encoded.weights_size - len(checks) * BLOCK)
-        crc, filled = crc32c(bytes(end - filled), crc), end
-    if filled:
+    if not whole:
+        checks += _of_zeros(encoded.weights_size - len(checks) * BLOCK, crc, filled)
+    elif filled:
         checks.append(crc)
-    return checks + [0] * (-(-encoded.weights_size // BLOCK) - len(checks))
+    return checks
+
+
+def _of_zeros(left: int, crc: int, filled: int) -> list[int]:
+    """Return the checksums of blocks to the end of the weights, of which the rest is zero."""
+    checks = []
+    zeros = memoryview(bytes(BLOCK))
+    whole = crc32c(zeros)
+    while left > 0:
+        size = min(BLOCK, left)
+        checks.append(whole if size == BLOCK and not filled else crc32c(zeros[: size - filled], crc))
+        crc, filled, left = 0, 0, left - size
+    return checks
 
 
 def _small(encoded: Encoded) -> list[Placement]:
