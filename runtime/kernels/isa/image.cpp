@@ -33,30 +33,52 @@ OPFORGE_INLINE Window window(int64_t at, int64_t kernel, int64_t dilation, int64
   return w;
 }
 
+// P neighbouring outputs of one row whose windows have the same taps.
+template <int L, int P>
+OPFORGE_INLINE void pool_pixels(const PoolArgs& a, const float* in, const Window& h, const Window& w,
+                                float* to, int64_t lanes) {
+  const int64_t row = a.dilation_h * a.x.row * lanes, tap = a.dilation_w * lanes, step = a.stride_w * lanes;
+  Vec<L> v[P];
+  OPFORGE_UNROLL
+  for (int p = 0; p < P; ++p) v[p] = splat<L>(a.average ? 0.0f : -__builtin_inff());
+  for (int64_t y = h.begin; y < h.end; ++y) {
+    for (int64_t k = w.begin; k < w.end; ++k) {
+      const float* x = in + y * row + k * tap;
+      OPFORGE_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const Vec<L> t = load<L>(x + p * step);
+        v[p] = a.average ? v[p] + t : vmax<L>(v[p], t);
+      }
+    }
+  }
+  OPFORGE_UNROLL
+  for (int p = 0; p < P; ++p)
+    store<L>(to + p * lanes, a.average ? v[p] / splat<L>(float(h.count * w.count)) : v[p]);
+}
+
 template <int LANES>
 void pool_rows(const PoolArgs& a, int64_t image, int64_t block, int64_t y0, int64_t y1) {
-  constexpr int L = LANES == 16 ? kWidth : kHalfWidth;
+  constexpr int L = LANES == 16 ? kWidth : kHalfWidth, P = 4;
   const float* in = plane_of(a.x, image, block);
   float* out = plane_of(a.y, image, block);
+  const int64_t reach = int64_t(a.kernel_w - 1) * a.dilation_w;
   for (int64_t r = y0; r < y1; ++r) {
     const int64_t iy = r * a.stride_h - a.pad_top;
     const Window h = window(iy, a.kernel_h, a.dilation_h, a.x.height, a.pad_bottom, a.count_include_pad);
-    for (int64_t c = 0; c < a.y.width; ++c) {
+    for (int64_t c = 0; c < a.y.width;) {
       const int64_t ix = c * a.stride_w - a.pad_left;
       const Window w = window(ix, a.kernel_w, a.dilation_w, a.x.width, a.pad_right, a.count_include_pad);
+      const bool many =
+          c + P <= a.y.width && ix >= 0 && ix + (P - 1) * int64_t(a.stride_w) + reach < a.x.width;
+      const float* from = in + pixel(a.x, iy, ix) * LANES;
       float* to = out + pixel(a.y, r, c) * LANES;
       for (int q = 0; q < LANES; q += L) {
-        Vec<L> v = splat<L>(a.average ? 0.0f : -__builtin_inff());
-        for (int64_t y = h.begin; y < h.end; ++y) {
-          const float* x = in + pixel(a.x, iy + y * a.dilation_h, ix) * LANES + q;
-          for (int64_t k = w.begin; k < w.end; ++k) {
-            const Vec<L> t = load<L>(x + k * a.dilation_w * LANES);
-            v = a.average ? v + t : vmax<L>(v, t);
-          }
-        }
-        if (a.average) v = v / splat<L>(float(h.count * w.count));
-        store<L>(to + q, v);
+        if (many)
+          pool_pixels<L, P>(a, from + q, h, w, to + q, LANES);
+        else
+          pool_pixels<L, 1>(a, from + q, h, w, to + q, LANES);
       }
+      c += many ? P : 1;
     }
   }
 }

@@ -1,5 +1,6 @@
 // conv16.cpp: convolutions on c16 values with packed weights: opforge::Conv and opforge::ConvTranspose.
 #include "kernels/epilogue.h"
+#include "kernels/part.h"
 
 namespace opforge {
 namespace {
@@ -15,7 +16,9 @@ struct ConvState {
   Activation activation;
   const float* bias = nullptr;
   Epilogue epilogue;
-  int32_t residual = -1;                                  // input index
+  int32_t residual = -1;  // input index
+  Part part;
+  int64_t groups = 1;                                     // direct
   const float *merged = nullptr, *merged_bias = nullptr;  // ConvTranspose into a plain output
 };
 
@@ -63,13 +66,20 @@ Status conv_load(LoadContext& c) {
   if (s == nullptr) return no_memory(c);
   const Status status = load_common(c, s, 4);
   if (status != OPFORGE_STATUS_OK) return status;
-  if (c.n_inputs > 3 && c.inputs[3].present()) s->residual = 3;
+  if (const Status wrong = load_part(c, s->channels_out, 3, &s->part)) return wrong;
+  if (s->part.any() && (s->epilogue.program != nullptr || c.n_inputs > 4))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "a part of the channels has no epilogue");
+  if (!s->part.any() && c.n_inputs > 3 && c.inputs[3].present()) s->residual = 3;
+  s->groups = c.attributes->get_int("group", 1);
+  if (s->groups < 1 || s->groups > 1 << 20 ||
+      (s->groups > 1 && (s->channels_in % (16 * s->groups) != 0 || s->channels_out % (16 * s->groups) != 0)))
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "a group does not have whole blocks of 16 channels");
   const StringView name = c.attributes->get_string("algorithm", "direct");
   const Tensor& w = c.inputs[1];
   const int64_t out = s->channels_out, in = s->channels_in, kh = s->kernel[0], kw = s->kernel[1];
   if (equals(name, "direct")) {
     s->algorithm = Algorithm::kDirect;
-    if (!weights_are(w, Packing::kConv16, out, in, kh, kw)) return bad_weights(c, "conv16");
+    if (!weights_are(w, Packing::kConv16, out, in / s->groups, kh, kw)) return bad_weights(c, "conv16");
   } else if (equals(name, "first")) {
     s->algorithm = Algorithm::kFirst;
     if (in > 4 || in * kh > 1024 || !weights_are(w, Packing::kFirst16, out, in, kh, kw))
@@ -87,12 +97,14 @@ Status conv_load(LoadContext& c) {
   } else {
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown algorithm");
   }
+  if (s->groups > 1 && s->algorithm != Algorithm::kDirect)
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "only the algorithm direct has groups");
   return OPFORGE_STATUS_OK;
 }
 
 ConvArgs conv_args(const ConvState& s, const Tensor& x, const Tensor& y) {
   ConvArgs a{};
-  a.x = image_of(x), a.y = image_of(y);
+  a.x = image_of(x), a.y = s.part.of(image_of(y), s.channels_out);
   a.bias = s.bias;
   a.kernel_h = s.kernel[0], a.kernel_w = s.kernel[1];
   a.stride_h = s.strides[0], a.stride_w = s.strides[1];
@@ -121,9 +133,9 @@ int64_t tile_count(const ConvArgs& a) {
 Cuts cuts_of(const ConvState& s, const ConvArgs& a) {
   Cuts cuts;
   const int64_t height = a.y.height, width = a.y.width, images = a.y.images;
-  const int64_t terms =
-      s.channels_in * (s.algorithm == Algorithm::kWinograd ? 36 : s.kernel[0] * s.kernel[1]);
-  const int64_t weights = 4 * terms * padded8(s.channels_out);
+  const int64_t taps = s.algorithm == Algorithm::kWinograd ? 36 : int64_t{s.kernel[0]} * s.kernel[1];
+  const int64_t terms = s.channels_in / s.groups * taps;
+  const int64_t weights = 4 * terms * padded8(s.channels_out / s.groups);
   cuts.fetch_ahead = weights > kMuchWeight;
   switch (s.algorithm) {
     case Algorithm::kDirect: {
@@ -192,12 +204,13 @@ Status conv_infer(InferContext& c) {
                   static_cast<long long>(s.channels_in));
   y.shape.rank = 4;
   y.shape.dims[0] = x.shape[0];
-  y.shape.dims[1] = s.channels_out;
+  y.shape.dims[1] = s.part.total(s.channels_out);
   for (int i = 0; i < 2; ++i) {
     const int64_t span = (s.kernel[i] - 1) * int64_t(s.dilations[i]) + 1;
     const int64_t room = x.shape[2 + i] + s.pads[i] + s.pads[2 + i] - span;
     y.shape.dims[2 + i] = room < 0 ? 0 : room / s.strides[i] + 1;
   }
+  if (const Status wrong = infer_part(c, s.part)) return wrong;
   if (y.shape.elements() == 0 || x.shape.elements() == 0) return OPFORGE_STATUS_OK;
   const ConvArgs a = conv_args(s, x, y);
   if (!halo_reaches(s, a))
@@ -236,6 +249,24 @@ void run_winograd(RunContext& c, const ConvState& s, const ConvArgs& a, const Cu
   }
 }
 
+// Each group is a convolution of whole blocks; the epilogue counts channels through all of them.
+void run_groups(RunContext& c, const ConvState& s, const ConvArgs& a, const Cuts& cuts) {
+  const int64_t in = s.channels_in / s.groups, out = s.channels_out / s.groups, strips = cuts.strips;
+  for_units(c, a.y.images * s.groups * strips, [&](int64_t, int64_t unit) {
+    const int64_t strip = unit % strips, group = unit / strips % s.groups, image = unit / strips / s.groups;
+    const int64_t y0 = cut(a.y.height, strips, strip), y1 = cut(a.y.height, strips, strip + 1);
+    ConvArgs g = a;
+    g.x.data += group * in * a.x.plane, g.x.channels = static_cast<int32_t>(in);
+    g.y.data += group * out * a.y.plane, g.y.channels = static_cast<int32_t>(out);
+    if (a.residual != nullptr) g.residual += group * out * a.y.plane;
+    g.weights += group * out * in * a.kernel_h * a.kernel_w;
+    g.bias += group * out;
+    g.epilogue = nullptr;
+    isa_table().conv_direct(g, image, image + 1, y0, y1, 0, out / 16);
+    isa_table().epilogue(a, image, y0, y1, group * out / 16, (group + 1) * out / 16);
+  });
+}
+
 void run_direct(RunContext& c, const ConvArgs& a, const Cuts& cuts) {
   const int64_t blocks = blocks16(a.y.channels), height = a.y.height,
                 groups = ceil_div(a.y.images, cuts.images);
@@ -261,7 +292,10 @@ void run_units(RunContext& c, const ConvState& s, ConvArgs a) {
   a.fetch_ahead = cuts.fetch_ahead;
   switch (s.algorithm) {
     case Algorithm::kDirect:
-      run_direct(c, a, cuts);
+      if (s.groups > 1)
+        run_groups(c, s, a, cuts);
+      else
+        run_direct(c, a, cuts);
       break;
     case Algorithm::kFirst:
       for_units(c, images * strips, [&](int64_t slot, int64_t unit) {
@@ -305,6 +339,7 @@ Status prepare_run(RunContext& c, const ConvState& s, ConvArgs* a, EpilogueRun* 
 Status conv_run(RunContext& c) {
   const ConvState& s = *static_cast<ConvState*>(c.state);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  keep_others(c, s.part);
   ConvArgs a = conv_args(s, c.inputs[0], c.outputs[0]);
   EpilogueRun epilogue;
   const Status status = prepare_run(c, s, &a, &epilogue);

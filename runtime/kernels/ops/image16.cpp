@@ -1,5 +1,5 @@
 // image16.cpp: the other nodes on c16 values: Pool, GlobalAveragePool, Resize, ConcatChannels, Reorder.
-#include "kernels/common.h"
+#include "kernels/part.h"
 
 namespace opforge {
 namespace {
@@ -102,6 +102,8 @@ Status global_run(RunContext& c) {
 // -------------------------------------------------------------------------------------------------
 struct ResizeState {
   int64_t h = 1, w = 1;
+  Part part;
+  int64_t channels = 0;  // of X, where the output is a part
 };
 
 Status resize_load(LoadContext& c) {
@@ -113,7 +115,8 @@ Status resize_load(LoadContext& c) {
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "scales_h or scales_w out of range");
   if (!equals(c.attributes->get_string("mode", "nearest"), "nearest"))
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Resize on c16 has the mode nearest only");
-  return OPFORGE_STATUS_OK;
+  s->channels = c.attributes->get_int("channels_in", 0);
+  return load_part(c, s->channels, 1, &s->part);
 }
 
 Status resize_infer(InferContext& c) {
@@ -123,13 +126,18 @@ Status resize_infer(InferContext& c) {
   c.outputs[0].shape = c.inputs[0].shape;
   c.outputs[0].shape.dims[2] *= s.h;
   c.outputs[0].shape.dims[3] *= s.w;
-  return OPFORGE_STATUS_OK;
+  if (!s.part.any()) return OPFORGE_STATUS_OK;
+  if (c.inputs[0].shape[1] != s.channels)
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "X does not have channels_in channels");
+  c.outputs[0].shape.dims[1] = s.part.channels;
+  return infer_part(c, s.part);
 }
 
 Status resize_run(RunContext& c) {
   const ResizeState& s = *static_cast<ResizeState*>(c.state);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
-  const Image x = image_of(c.inputs[0]), y = image_of(c.outputs[0]);
+  keep_others(c, s.part);
+  const Image x = image_of(c.inputs[0]), y = s.part.of(image_of(c.outputs[0]), s.channels);
   const int64_t blocks = blocks16(x.channels),
                 strips = greater<int64_t>(1, int64_t(y.height) * y.width / 16384);
   for_units(c, x.images * blocks * strips, [&](int64_t, int64_t unit) {

@@ -245,7 +245,7 @@ def conv(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> l
         y = _winograd(data, x[1], pads)
     else:
         v = _windows(data, a["kernel_shape"], a["strides"], pads, a["dilations"])
-        w = x[1].astype(np.float64)
+        w = ungrouped(x[1].astype(np.float64), a.get("group", 1))
         y = (
             np.einsum("nchwyx,cyx->nchw", v, w[:, 0])
             if algorithm == "depthwise"
@@ -254,7 +254,38 @@ def conv(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> l
     if len(x) > 2 and x[2] is not None:
         y = y + x[2].reshape(-1, 1, 1)
     assert y.shape[1] == a["channels_out"]
-    return run.finish(node, y, x, rows, 4)
+    if "channels_total" not in a:
+        return run.finish(node, y, x, rows, 4)
+    assert "epilogue" not in a
+    return [part(run, node, activate(y, a), x[3:], rows[3:])]
+
+
+def ungrouped(w: np.ndarray, groups: int) -> np.ndarray:
+    """Weights of a grouped convolution with the zeros between the groups."""
+    if groups == 1:
+        return w
+    assert w.shape[0] % (16 * groups) == w.shape[1] % 16 == 0, "groups have whole blocks"
+    out = w.shape[0] // groups
+    wide = np.zeros((w.shape[0], w.shape[1] * groups, *w.shape[2:]))
+    for o in range(w.shape[0]):
+        first = o // out * w.shape[1]
+        wide[o, first : first + w.shape[1]] = w[o]
+    return wide
+
+
+def part(run: Runner, node: Node, y: np.ndarray, kept: list[Any], rows: list[Value | None]) -> np.ndarray:
+    """Own channels among those of the value that holds the others; unwritten ones are NaN."""
+    a, out = node.attributes, run.program.values[node.outputs[0]]
+    first, total = a["channel_offset"], a["channels_total"]
+    assert first % 16 == 0
+    assert y.shape[1] % 16 == 0 or first + y.shape[1] == total
+    whole = np.full((y.shape[0], total, *y.shape[2:]), np.nan)
+    if kept and kept[0] is not None:
+        assert rows[0] is not None
+        assert rows[0].layout == out.layout, "one buffer"
+        whole = kept[0].astype(np.float64)
+    whole[:, first : first + y.shape[1]] = y
+    return whole
 
 
 def conv_transpose(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
@@ -284,7 +315,25 @@ def global_average(run: Runner, node: Node, x: list[Any], rows: list[Any], kind:
 
 def resize(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
     assert kind == rows[0].layout.kind == "c16"
-    return [x[0].repeat(node.attributes["scales_h"], 2).repeat(node.attributes["scales_w"], 3)]
+    y = x[0].repeat(node.attributes["scales_h"], 2).repeat(node.attributes["scales_w"], 3)
+    if "channels_total" not in node.attributes:
+        return [y]
+    assert y.shape[1] == node.attributes["channels_in"]
+    return [part(run, node, y, x[1:], rows[1:])]
+
+
+def depth_to_space(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
+    assert kind == rows[0].layout.kind == "c16"
+    b, (n, c, h, w) = node.attributes["blocksize"], x[0].shape
+    y = x[0].reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+    return [y.reshape(n, c // b**2, h * b, w * b)]
+
+
+def shuffle_channels(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
+    assert kind == rows[0].layout.kind == "c16"
+    n, c, h, w = x[0].shape
+    g = node.attributes["groups"]
+    return [x[0].reshape(n, g, c // g, h, w).swapaxes(1, 2).reshape(n, c, h, w)]
 
 
 def concat(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
@@ -346,6 +395,8 @@ RULES: dict[str, Callable[..., list[np.ndarray]]] = {
     "GlobalAveragePool": global_average,
     "Resize": resize,
     "ConcatChannels": concat,
+    "DepthToSpace": depth_to_space,
+    "ShuffleChannels": shuffle_channels,
     "Formula": formula,
     "Reorder": reorder,
 }

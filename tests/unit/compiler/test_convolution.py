@@ -55,7 +55,10 @@ def test_winograd_halo_of_known_sizes(size):
     assert halo == (1, 1, frame - 1 - size, frame - 1 - size)
 
 
-@pytest.mark.parametrize("attributes", [{"group": 2}, {"auto_pad": "SAME_UPPER", "strides": [2, 2]}])
+@pytest.mark.parametrize(
+    "attributes",
+    [{"group": 2, "dilations": [300, 1], "pads": [300, 0, 300, 0]}, {"auto_pad": "SAME_UPPER", "strides": [2, 2]}],
+)
 def test_what_blocks_do_not_take_stays_plain(attributes):
     group = attributes.get("group", 1)
     proto = model(

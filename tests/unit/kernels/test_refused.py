@@ -61,6 +61,14 @@ def test_channels_must_fit():
         ({"algorithm": "fft"}, "unknown algorithm"),
         ({"strides": [0, 1]}, "out of range"),
         ({"pads": [1, 1, 1, -1]}, "out of range"),
+        ({"group": 0}, "whole blocks of 16"),
+        ({"group": 2}, "whole blocks of 16"),
+        ({"group": 2**40}, "whole blocks of 16"),
+        ({"channels_total": 8}, "cut a block"),
+        ({"channels_total": 48, "channel_offset": 8}, "cut a block"),
+        ({"channels_total": 48, "channel_offset": 48}, "cut a block"),
+        ({"channels_total": 48, "channel_offset": -16}, "cut a block"),
+        ({"channels_total": 2**62, "channel_offset": 2**62 - 16}, "cut a block"),
     ],
 )
 def test_attributes_are_checked(attributes, words):
@@ -69,6 +77,37 @@ def test_attributes_are_checked(attributes, words):
     out = conv(net, x, net.constant(image(16, 16, 3, 3), "conv16"), **attributes)
     with pytest.raises(OpforgeError, match=words):
         net.run(out)
+
+
+def test_kept_channels_must_lie_as_the_output():
+    for shape, halo in (((1, 32, 5, 5), 0), ((1, 48, 5, 5), 1), ((1, 48, 4, 5), 0)):
+        net = Net()
+        x = net.blocked(net.feed(image(1, 16, 5, 5)), 1, 1, 1, 1)
+        kept = net.blocked(net.feed(image(*shape)), halo, halo, halo, halo)
+        inputs = [x, net.constant(image(16, 16, 3, 3), "conv16"), -1, kept]
+        attributes = {"kernel_shape": [3, 3], "pads": [1] * 4, "channels_in": 16, "channels_out": 16}
+        out = net.node("Conv", inputs, layout=c16(), channels_total=48, channel_offset=16, **attributes)
+        with pytest.raises(OpforgeError, match="not laid out as the output"):
+            net.run(net.plain(out))
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "words"),
+    [
+        ("DepthToSpace", {"blocksize": 3}, "blocksize squared"),
+        ("DepthToSpace", {"blocksize": 0}, "blocksize squared"),
+        ("DepthToSpace", {"blocksize": 2**40}, "blocksize squared"),
+        ("ShuffleChannels", {"groups": 5}, "divisible by groups"),
+        ("ShuffleChannels", {}, "divisible by groups"),
+        ("Resize", {"channels_in": 24, "channels_total": 32}, "does not have channels_in"),
+        ("Resize", {"channels_in": 0, "channels_total": 32}, "cut a block"),
+    ],
+)
+def test_moves_of_channels_are_checked(op, attributes, words):
+    net = Net()
+    out = net.node(op, [net.blocked(net.feed(image(1, 16, 5, 5)))], layout=c16(), **attributes)
+    with pytest.raises(OpforgeError, match=words):
+        net.run(net.plain(out))
 
 
 def test_epilogue_operand_must_broadcast():

@@ -16,6 +16,8 @@ __all__ = ["block_convolutions", "halo_of"]
 
 FIRST_CHANNELS = 4
 """A plain image of so few channels is read as it lies."""
+MERGED = 16
+"""Most groups of a convolution that become one."""
 FOLLOWERS = ("MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Concat")
 """Nodes that stay in blocks."""
 TYPICAL = 64
@@ -64,10 +66,15 @@ def _conv(node: Node) -> Node | None:
     channels = inner * group
     depthwise = group == channels == out and group > 1
     if group != 1 and not depthwise:
-        return None
+        merged = _merged_groups(weight, group)
+        if merged is None:
+            return None
+        weight, group = merged
     algorithm, packing = "direct", "conv16"
     if depthwise:
         algorithm, packing = "depthwise", "depthwise16"
+    elif group > 1:
+        pass
     elif channels <= FIRST_CHANNELS and dilations == [1, 1] and not _will_be_blocked(x):
         algorithm, packing = "first", "first16"
     elif (kh, kw) == (3, 3) and strides == dilations == [1, 1] and _pays(node, channels, out):
@@ -81,7 +88,25 @@ def _conv(node: Node) -> Node | None:
         "channels_in": channels,
         "channels_out": out,
     }
+    if group > 1 and not depthwise:
+        attributes["group"] = group
     return _made("Conv", node, x, weight, packing, attributes)
+
+
+def _merged_groups(weight: np.ndarray[Any, Any], group: int) -> tuple[np.ndarray[Any, Any], int] | None:
+    """Join groups until each has whole blocks of 16 channels on both sides; weights between joined ones are zero.
+
+    Up to `MERGED` groups: the products with zeros cost less than narrow groups one by one.
+    """
+    out, inner = weight.shape[0] // group, weight.shape[1]
+    for join in (n for n in range(1, MERGED + 1) if group % n == 0):
+        if join == group or (join * inner % 16 == 0 and join * out % 16 == 0):
+            wide = np.zeros((weight.shape[0], join * inner, *weight.shape[2:]), weight.dtype)
+            for o in range(weight.shape[0]):
+                first = o // out % join * inner
+                wide[o, first : first + inner] = weight[o]
+            return wide, group // join
+    return None
 
 
 def _will_be_blocked(x: Value) -> bool:

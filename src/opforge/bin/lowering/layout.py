@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opforge.bin.lowering import channels
 from opforge.bin.lowering.convolution import halo_of
 from opforge.bin.lowering.fuse import blocked_operand, same_shape
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
@@ -24,8 +25,10 @@ def assign_layouts(graph: Graph) -> None:
             made.output.layout = Layout("c16")
             made.output.producer = made
             graph.nodes[k] = made
+    channels.drop_unread(graph)
     _convert(graph)
     _plain_results(graph)
+    channels.parts_in_place(graph)
     _halos(graph)
 
 
@@ -105,6 +108,17 @@ def _concat(node: Node) -> Node | None:
     return Node("opforge", "ConcatChannels", 1, list(inputs), node.outputs, {}, node.origin)
 
 
+def _depth_to_space(node: Node) -> Node | None:
+    """Whole lanes move; with few channels the plain kernel is better."""
+    x, block = _blocked_input(node), int(node.attributes.get("blocksize", 1))
+    if x is None or node.domain != "" or node.attributes.get("mode", "DCR") != "DCR":
+        return None
+    channels = x.dims[1].constant if x.dims is not None else None
+    if channels is None or channels % (8 * block * block):
+        return None
+    return Node("opforge", "DepthToSpace", 1, [x], node.outputs, {"blocksize": block}, node.origin)
+
+
 def _formula(node: Node) -> Node | None:
     if node.domain != "opforge":
         return None
@@ -122,6 +136,8 @@ _RULES: dict[str, Callable[[Node], Node | None]] = {
     "ReduceMean": _reduce_mean,
     "Resize": _resize,
     "Concat": _concat,
+    "DepthToSpace": _depth_to_space,
+    "Reshape": channels.shuffle,
     "Formula": _formula,
 }
 
@@ -207,8 +223,8 @@ def _halos(graph: Graph) -> None:
 
     blocked = [v for v in graph.values() if v.is_blocked]
     for node in graph.nodes:
-        if node.is_made("Formula", "Conv", "ConvTranspose") and node.output.is_blocked:
-            first = 0 if node.op == "Formula" else 3
+        if node.is_made("Formula", "Conv", "ConvTranspose", "Resize") and node.output.is_blocked:
+            first = {"Formula": 0, "Resize": 1}.get(node.op, 3)
             for value in node.inputs[first:]:
                 if value is not None and value.is_blocked and not _is_pixel(value):
                     leader[find(value)] = find(node.output)

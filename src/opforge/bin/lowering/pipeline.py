@@ -35,6 +35,7 @@ from opforge.passes import (
     share_subexpressions,
     split_deconvolution,
     static_reshapes,
+    subpixel_deconvolution,
     upgrade_opset,
 )
 
@@ -77,6 +78,7 @@ PASSES = tuple(
         raise_hard_swish,
         raise_swish,
         split_deconvolution,
+        subpixel_deconvolution,
         infer_shapes,
         remove_identities,
         cancel_transposes,

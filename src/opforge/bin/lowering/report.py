@@ -80,9 +80,10 @@ def _counts(row: dict[str, int]) -> str:
 def _group(node: Node) -> str | None:
     """Name what was fused into a node."""
     parts = [node.op] if node.op != "Formula" else []
+    part = "channels_total" in node.attributes
     if node.attributes.get("activation"):
         parts.append(node.attributes["activation"])
-    if node.op == "Conv" and len(node.inputs) > 3 and node.inputs[3] is not None:
+    if node.op == "Conv" and len(node.inputs) > 3 and node.inputs[3] is not None and not part:
         parts.append("residual")
     parts += node.attributes.get("rows", [])
     return " + ".join(parts) if len(parts) > 1 else None

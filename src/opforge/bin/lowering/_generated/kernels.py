@@ -134,6 +134,7 @@ KERNELS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("opforge", "ConcatChannels"): ((1, 1),),
     ("opforge", "Conv"): ((1, 1),),
     ("opforge", "ConvTranspose"): ((1, 1),),
+    ("opforge", "DepthToSpace"): ((1, 1),),
     ("opforge", "Formula"): ((1, 1),),
     ("opforge", "GRU"): ((1, 1),),
     ("opforge", "GlobalAveragePool"): ((1, 1),),
@@ -143,5 +144,6 @@ KERNELS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("opforge", "RNN"): ((1, 1),),
     ("opforge", "Reorder"): ((1, 1),),
     ("opforge", "Resize"): ((1, 1),),
+    ("opforge", "ShuffleChannels"): ((1, 1),),
 }
 """(domain, operator) -> ranges of since_version that have a kernel."""
