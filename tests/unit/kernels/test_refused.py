@@ -99,7 +99,7 @@ def test_kept_channels_must_lie_as_the_output():
         ("DepthToSpace", {"blocksize": 2**40}, "blocksize squared"),
         ("ShuffleChannels", {"groups": 5}, "divisible by groups"),
         ("ShuffleChannels", {}, "divisible by groups"),
-        ("Resize", {"channels_in": 24, "channels_total": 32}, "does not have channels_in"),
+        ("Resize", {"channels_in": 32, "channels_total": 32}, "does not have channels_in"),
         ("Resize", {"channels_in": 0, "channels_total": 32}, "cut a block"),
     ],
 )
