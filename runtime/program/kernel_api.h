@@ -63,7 +63,10 @@ enum class Packing : uint8_t {
   kDepthwise16,
   kFirst16,
   kWinograd16,
-  kDeconv16
+  kDeconv16,
+  kInteger16,
+  kIntegerTaps16,
+  kIntegerDepthwise16
 };
 
 struct Shape {

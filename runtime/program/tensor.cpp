@@ -48,7 +48,10 @@ int64_t times(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
-int64_t padded8(int64_t channels) { return (channels + 7) / 8 * 8; }
+int64_t padded(int64_t n, int64_t multiple) {
+  return n > INT64_MAX / 2 ? n : (n + multiple - 1) / multiple * multiple;
+}
+int64_t padded8(int64_t channels) { return padded(channels, 8); }
 
 // Elements that the layout holds, saturating; -1 = bad dimensions.
 int64_t held_elements(const Shape& shape, const Layout& layout) {
@@ -113,9 +116,15 @@ Packing packing_of(StringView name) {
   constexpr struct {
     const char* name;
     Packing packing;
-  } kNames[] = {{"matmul16", Packing::kMatmul16},       {"conv16", Packing::kConv16},
-                {"depthwise16", Packing::kDepthwise16}, {"first16", Packing::kFirst16},
-                {"winograd16", Packing::kWinograd16},   {"deconv16", Packing::kDeconv16}};
+  } kNames[] = {{"matmul16", Packing::kMatmul16},
+                {"conv16", Packing::kConv16},
+                {"depthwise16", Packing::kDepthwise16},
+                {"first16", Packing::kFirst16},
+                {"winograd16", Packing::kWinograd16},
+                {"deconv16", Packing::kDeconv16},
+                {"integer16", Packing::kInteger16},
+                {"integer_taps16", Packing::kIntegerTaps16},
+                {"integer_depthwise16", Packing::kIntegerDepthwise16}};
   for (const auto& row : kNames) {
     if (same_text(name, row.name)) return row.packing;
   }
@@ -143,6 +152,16 @@ int64_t packed_bytes(StringView packing, DType dtype, const Shape& shape) {
       break;
     case Packing::kDeconv16:
       if (conv) n = times(times(shape[0], padded8(shape[1])), times(shape[2], shape[3]));
+      break;
+    case Packing::kInteger16:
+      if (shape.rank == 2) n = times(padded(shape[1], 16), padded(shape[0], 4));
+      if (conv) n = times(times(padded(shape[0], 16), shape[2]), padded(times(shape[1], shape[3]), 4));
+      break;
+    case Packing::kIntegerTaps16:
+      if (conv) n = times(times(padded(shape[0], 16), padded(shape[1], 4)), times(shape[2], shape[3]));
+      break;
+    case Packing::kIntegerDepthwise16:
+      if (conv && shape[1] == 1) n = times(padded(shape[0], 16), times(shape[2], shape[3]));
       break;
     default:
       break;

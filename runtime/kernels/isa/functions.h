@@ -49,6 +49,13 @@ void attention(const AttentionArgs&, float* scratch, int64_t row0, int64_t row1)
 int64_t attention_rows();
 int64_t attention_scratch(int64_t keys, int64_t depth, int64_t depth_v);
 void cell(const CellArgs&, int64_t block0, int64_t block1);
+void integer_product(const IntegerArgs&, int64_t m0, int64_t m1, int64_t block0, int64_t block1);
+void integer_depthwise(const IntegerDepthwiseArgs&, int64_t pixels);
+void integer_rows(const uint8_t* from, int64_t from_row, uint8_t flip, int64_t rows, int64_t k, uint8_t* to,
+                  int64_t to_row, int32_t* sums);
+void transpose_bytes(const uint8_t* from, int64_t from_row, int64_t rows, int64_t columns, uint8_t* to,
+                     int64_t to_row, uint8_t flip);
+void quantize_bytes(const float* x, uint8_t* y, int64_t n, float scale, int32_t zero, bool is_signed);
 
 }  // namespace OPFORGE_ISA
 }  // namespace opforge

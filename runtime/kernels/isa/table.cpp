@@ -42,6 +42,11 @@ const IsaTable table = {
     attention_rows,
     attention_scratch,
     cell,
+    integer_product,
+    integer_depthwise,
+    integer_rows,
+    transpose_bytes,
+    quantize_bytes,
 };
 
 }  // namespace OPFORGE_ISA

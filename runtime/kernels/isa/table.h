@@ -136,6 +136,38 @@ enum class Reduction : int32_t {
 
 // Floats from tap to tap: a line more than the data, since powers of two collide in the first cache.
 inline int64_t winograd_tap(int64_t batch, int64_t channels) { return batch * ((channels + 7) / 8 * 8) + 16; }
+// C[m, n] = output(sum over k of A[m, k] * B[k, n] + column[n] + row[m] * row_factor[n]) of bytes: exact,
+// sums are i32 and wrap. A is unsigned and B signed; other signs and zero points are corrections of the sums.
+enum class IntegerOutput : int32_t { kI32, kF32, kU8, kI8 };
+struct IntegerArgs {
+  const uint8_t* a;  // row m at a + m * a_row; up to 3 bytes behind a segment are read (and meet zeros of B)
+  int64_t a_row;
+  const int64_t* segments;     // offsets of runs of bytes from a row's begin; k goes through them in order
+  int64_t n_segments, groups;  // groups of 4 bytes in each
+  const int8_t* b;             // [n block of 16][segment][group][16][4]
+  const int32_t* column;       // padded to whole blocks
+  const int32_t* row;          // or null
+  const int32_t* row_factor;   // padded
+  const float* scale;          // padded; not for kI32
+  const float* shift;          // added after scaling, padded, or null
+  double least, most;          // kU8, kI8: bounds of the scaled sum, before the zero point is added
+  int32_t zero;
+  IntegerOutput output;
+  void* c;
+  int64_t c_row;  // elements
+  int64_t n;
+  int32_t pairs;  // 1 = without dot-product instructions (for tests)
+};
+
+// One convolution tap after the other over channels that lie side by side: y[pixel][channel].
+struct IntegerDepthwiseArgs {
+  const uint8_t* x;  // pixel p of a row begins at x + p * x_pixel
+  int64_t x_pixel;
+  const int64_t* taps;  // offsets
+  int64_t n_taps;
+  const int8_t* weights;  // [tap][channels padded to 16]
+  IntegerArgs output;     // column, scale and so on; c_row = elements from pixel to pixel; n = channels
+};
 
 struct IsaTable {
   const char* name;
@@ -205,6 +237,19 @@ struct IsaTable {
 
   // -- cell.cpp -- blocks [block0, block1) of 16 units.
   void (*cell)(const CellArgs&, int64_t block0, int64_t block1);
+
+  // -- integer.cpp -- rows [m0, m1) and blocks of 16 columns [block0, block1).
+  void (*integer_product)(const IntegerArgs&, int64_t m0, int64_t m1, int64_t block0, int64_t block1);
+  void (*integer_depthwise)(const IntegerDepthwiseArgs&, int64_t pixels);
+  // Rows of bytes into rows of to_row bytes: each byte ^ flip, zeros behind; sums (or null) are those of the
+  // new bytes.
+  void (*integer_rows)(const uint8_t* from, int64_t from_row, uint8_t flip, int64_t rows, int64_t k,
+                       uint8_t* to, int64_t to_row, int32_t* sums);
+  // to[c][r] = from[r][c] ^ flip.
+  void (*transpose_bytes)(const uint8_t* from, int64_t from_row, int64_t rows, int64_t columns, uint8_t* to,
+                          int64_t to_row, uint8_t flip);
+  // y = saturate(round(x / scale) + zero); NaN gives 0.
+  void (*quantize_bytes)(const float* x, uint8_t* y, int64_t n, float scale, int32_t zero, bool is_signed);
 };
 
 // The table for this machine: the best that the CPU runs, or what OPFORGE_ISA names. Chosen once.

@@ -1,0 +1,62 @@
+// integer.h: products of quantised tensors: how bytes of any sign and zero point become those of the loops in
+// isa/integer.cpp, and what follows the sums.
+//
+// The loops multiply unsigned by signed bytes. A signed byte of A is read as itself + 128 (its top bit
+// turned), an unsigned one of B as itself - 128; zero points move along. With stored bytes a, b and moved
+// zero points za, zb the sum over K terms of (a - za)(b - zb) is
+//   sum(a b) - za * sum(b) - zb * sum(a) + K * za * zb.
+#pragma once
+
+#include "kernels/move.h"
+
+namespace opforge::kernels {
+
+inline bool is_byte(DType dtype) { return dtype == DType::kU8 || dtype == DType::kI8; }
+inline bool is_byte(const Tensor& t) { return is_byte(t.dtype) && is_plain(t); }
+constexpr uint8_t kTopBit = 0x80;
+
+// What surrounds a product, as the tensors of a node; null = absent. Vectors have one element or n.
+struct IntegerTerms {
+  const Tensor* a_zero = nullptr;  // one element of A's dtype
+  const Tensor* b_zero = nullptr;  // i32, of the stored bytes
+  const Tensor* bias = nullptr;    // i32 [n]
+  const Tensor* scale = nullptr;   // f32
+  const Tensor* shift = nullptr;   // f32 [n]
+  const Tensor* y_zero = nullptr;  // one element of the output's dtype
+  bool relu = false;
+};
+
+// Refuses terms of other dtypes or sizes than the columns n take; `first` is the index of a_zero among the
+// inputs, the others follow.
+Status check_terms(InferContext& context, int first, int64_t n);
+// The inputs from `first` on.
+IntegerTerms terms_of(const Tensor* inputs, int32_t n_inputs, int first, const Attributes& attributes);
+
+// The vectors of the loops over n columns (padded to blocks of 16), in 4-byte units.
+inline int64_t padded16(int64_t n) { return (n + 15) / 16 * 16; }
+inline int64_t vector_words(int64_t n) { return 4 * padded16(n); }
+// Fills them and the output's part of `args`; terms is the number of products in a sum, sums those of B.
+void fill_terms(const IntegerTerms& terms, DType a, DType y, int64_t n, int64_t k, const int32_t* sums,
+                void* vectors, IntegerArgs* args);
+// True when sums of rows of A are needed.
+bool needs_rows(const IntegerTerms& terms, int64_t n);
+
+// Bytes of n columns by k rows packed as integer16, and the packing: b[k][n] at row, column strides, each
+// byte turned by `flip`; sums are those of the turned bytes.
+inline int64_t packed_integers(int64_t k, int64_t n) { return padded16(n) * ((k + 3) / 4 * 4); }
+void pack_integers(const uint8_t* b, int64_t row, int64_t column, int64_t k, int64_t n, uint8_t flip,
+                   int8_t* to, int32_t* sums);
+
+// One product C[m, n] of A (rows of k bytes, dense) and packed B.
+struct IntegerProduct {
+  int64_t m, n, k;
+  IntegerArgs args;  // b, the vectors and the output are filled
+  const uint8_t* a;
+  DType a_dtype;
+  bool rows;  // sums of rows are needed
+  // Scratch for A and its sums.
+  static int64_t scratch(int64_t m, int64_t k) { return m * ((k + 3) / 4 * 4) + 64 + 4 * m + 64; }
+};
+void run_integer_product(RunContext& context, IntegerProduct product, void* scratch);
+
+}  // namespace opforge::kernels

@@ -1,0 +1,209 @@
+// integer.cpp: products of bytes with 32-bit sums. A tile of P rows by NB blocks of 16 columns stays in
+// registers; four bytes of a row at a time meet 64 bytes of packed weights.
+#include "kernels/isa/functions.h"
+#include "kernels/isa/integer_lanes.h"
+
+namespace opforge {
+namespace OPFORGE_ISA {
+namespace {
+
+constexpr int kVectors = 16 / kWidth;  // of a block
+constexpr int kTileRows = kWidth == 16 ? 6 : kWidth == 8 ? 4 : 2;
+constexpr int kTileBlocks = kWidth == 16 ? 4 : 1;
+
+// Writes the sums of P rows, NB * 16 side by side.
+using TileFn = void (*)(const IntegerArgs& g, int64_t row, int64_t block, int32_t* sums);
+
+template <class Dot, int P, int NB>
+void tile(const IntegerArgs& g, int64_t row, int64_t block, int32_t* sums) {
+  Ints sum[P][NB * kVectors];
+  OPFORGE_UNROLL
+  for (int p = 0; p < P; ++p) {
+    OPFORGE_UNROLL
+    for (int j = 0; j < NB * kVectors; ++j) sum[p][j] = Ints{};
+  }
+  const int64_t block_bytes = g.n_segments * g.groups * 64;
+  const int8_t* b = g.b + block * block_bytes;
+  const uint8_t* a = g.a + row * g.a_row;
+  for (int64_t s = 0; s < g.n_segments; ++s) {
+    const uint8_t* from = a + g.segments[s];
+    _Pragma("GCC unroll 1") for (int64_t k = 0; k < g.groups; ++k) {
+      typename Dot::Weights w[NB * kVectors];
+      OPFORGE_UNROLL
+      for (int j = 0; j < NB * kVectors; ++j)
+        w[j] = Dot::weights(load_ints(b + j / kVectors * block_bytes + j % kVectors * kWidth * 4));
+      OPFORGE_UNROLL
+      for (int p = 0; p < P; ++p) {
+        const typename Dot::Row r = Dot::row(broadcast4(from + p * g.a_row));
+        OPFORGE_UNROLL
+        for (int j = 0; j < NB * kVectors; ++j) sum[p][j] = Dot::dot(sum[p][j], r, w[j]);
+      }
+      b += 64;
+      from += 4;
+    }
+  }
+  OPFORGE_UNROLL
+  for (int p = 0; p < P; ++p) {
+    OPFORGE_UNROLL
+    for (int j = 0; j < NB * kVectors; ++j) store_ints(sums + p * NB * 16 + j * kWidth, sum[p][j]);
+  }
+}
+
+// rows x blocks finished sums to their place; once for all tiles, since it is long.
+__attribute__((noinline)) void finish(const IntegerArgs& g, const int32_t* sums, int64_t row, int64_t rows,
+                                      int64_t block, int64_t blocks) {
+  for (int64_t p = 0; p < rows; ++p) {
+    for (int64_t j = 0; j < blocks; ++j, sums += 16) {
+      Ints v[kVectors];
+      OPFORGE_UNROLL
+      for (int i = 0; i < kVectors; ++i) v[i] = load_ints(sums + i * kWidth);
+      finish16(g, v, row + p, (block + j) * 16);
+    }
+  }
+}
+
+struct Tiles {
+  TileFn wide[kTileRows + 1] = {}, two[kTileRows + 1] = {}, one[kTileRows + 1] = {};
+};
+template <class Dot>
+struct TilesOf : Tiles {
+  template <int P>
+  constexpr void fill() {
+    wide[P] = tile<Dot, P, kTileBlocks>;
+    two[P] = tile < Dot, P, kTileBlocks < 2 ? 1 : 2 > ;
+    one[P] = tile<Dot, P, 1>;
+    if constexpr (P > 1) fill<P - 1>();
+  }
+  constexpr TilesOf() { fill<kTileRows>(); }
+};
+constexpr TilesOf<DotPairs> kPairs;
+#if defined(__AVX2__)
+constexpr TilesOf<DotInstruction> kInstruction;
+#else
+constexpr const TilesOf<DotPairs>& kInstruction = kPairs;
+#endif
+
+}  // namespace
+
+void integer_product(const IntegerArgs& g, int64_t m0, int64_t m1, int64_t block0, int64_t block1) {
+  const Tiles& tiles =
+      g.pairs == 0 && has_dot_instruction() ? static_cast<const Tiles&>(kInstruction) : kPairs;
+  alignas(64) int32_t sums[kTileRows * kTileBlocks * 16];
+  const int64_t rows = m1 - m0, count = (rows + kTileRows - 1) / kTileRows;
+  for (int64_t block = block0; block < block1;) {
+    const int64_t left = block1 - block;
+    const TileFn* fn = left >= kTileBlocks ? tiles.wide : left >= 2 ? tiles.two : tiles.one;
+    const int64_t width = left >= kTileBlocks ? kTileBlocks : left >= 2 ? 2 : 1;
+    int64_t m = m0;
+    for (int64_t i = 0; i < count; ++i) {  // even pieces
+      const int64_t p = rows / count + (i < rows % count ? 1 : 0);
+      fn[p](g, m, block, sums);
+      finish(g, sums, m, p, block, width);
+      m += p;
+    }
+    block += width;
+  }
+}
+
+void integer_depthwise(const IntegerDepthwiseArgs& d, int64_t pixels) {
+  const IntegerArgs& g = d.output;
+  const int64_t padded = (g.n + 15) / 16 * 16;
+  for (int64_t n = 0; n < g.n; n += 16) {
+    const int64_t real = least(16, g.n - n);
+    for (int64_t p = 0; p < pixels; ++p) {
+      alignas(64) int32_t sum[16] = {};
+      const uint8_t* x = d.x + p * d.x_pixel + n;
+      if (real == 16) {
+        for (int64_t t = 0; t < d.n_taps; ++t) {
+          const uint8_t* a = x + d.taps[t];
+          const int8_t* w = d.weights + t * padded + n;
+          for (int j = 0; j < 16; ++j) sum[j] += int32_t(a[j]) * w[j];
+        }
+      } else {
+        for (int64_t t = 0; t < d.n_taps; ++t)
+          for (int64_t j = 0; j < real; ++j)
+            sum[j] += int32_t(x[d.taps[t] + j]) * d.weights[t * padded + n + j];
+      }
+      finish(g, sum, p, 1, n / 16, 1);
+    }
+  }
+}
+
+void integer_rows(const uint8_t* from, int64_t from_row, uint8_t flip, int64_t rows, int64_t k, uint8_t* to,
+                  int64_t to_row, int32_t* sums) {
+  for (int64_t r = 0; r < rows; ++r, from += from_row, to += to_row) {
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < k; ++i) sum += static_cast<uint8_t>(from[i] ^ flip);
+    if (sums != nullptr) sums[r] = static_cast<int32_t>(sum);
+    if (to == from) continue;
+    for (int64_t i = 0; i < k; ++i) to[i] = from[i] ^ flip;
+    for (int64_t i = k; i < to_row; ++i) to[i] = 0;
+  }
+}
+
+namespace {
+
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+typedef uint8_t Bytes16Memory __attribute__((vector_size(16), aligned(1), may_alias));
+
+// Sixteen rows of sixteen bytes: interleaving rows i and i + 8 four times turns rows into columns.
+OPFORGE_INLINE void transpose16(const uint8_t* from, int64_t from_row, uint8_t* to, int64_t to_row,
+                                Bytes16 flip) {
+  Bytes16 v[16];
+  OPFORGE_UNROLL
+  for (int i = 0; i < 16; ++i) v[i] = *reinterpret_cast<const Bytes16Memory*>(from + i * from_row) ^ flip;
+  OPFORGE_UNROLL
+  for (int step = 0; step < 4; ++step) {
+    Bytes16 w[16];
+    OPFORGE_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      w[2 * i] =
+          __builtin_shufflevector(v[i], v[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      w[2 * i + 1] = __builtin_shufflevector(v[i], v[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                             30, 15, 31);
+    }
+    OPFORGE_UNROLL
+    for (int i = 0; i < 16; ++i) v[i] = w[i];
+  }
+  OPFORGE_UNROLL
+  for (int i = 0; i < 16; ++i) *reinterpret_cast<Bytes16Memory*>(to + i * to_row) = v[i];
+}
+
+}  // namespace
+
+void transpose_bytes(const uint8_t* from, int64_t from_row, int64_t rows, int64_t columns, uint8_t* to,
+                     int64_t to_row, uint8_t flip) {
+  const Bytes16 mask = flip - Bytes16{};
+  for (int64_t r = 0; r < rows; r += 16) {
+    for (int64_t c = 0; c < columns; c += 16) {
+      if (r + 16 <= rows && c + 16 <= columns) {
+        transpose16(from + r * from_row + c, from_row, to + c * to_row + r, to_row, mask);
+        continue;
+      }
+      for (int64_t i = r; i < least(rows, r + 16); ++i)
+        for (int64_t j = c; j < least(columns, c + 16); ++j)
+          to[j * to_row + i] = from[i * from_row + j] ^ flip;
+    }
+  }
+}
+
+void quantize_bytes(const float* x, uint8_t* y, int64_t n, float scale, int32_t zero, bool is_signed) {
+  const Vec<kWidth> divisor = splat<kWidth>(scale), magic = splat<kWidth>(12582912.0f);  // 1.5 * 2^23
+  const Vec<kWidth> least_ = splat<kWidth>(float((is_signed ? -128 : 0) - zero));
+  const Vec<kWidth> most_ = splat<kWidth>(float((is_signed ? 127 : 255) - zero));
+  const Vec<kWidth> nothing = splat<kWidth>(float(-zero));
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const int64_t real = least(kWidth, n - i);
+    float edge[kWidth] = {};
+    if (real < kWidth) std::memcpy(edge, x + i, sizeof(float) * real);
+    Vec<kWidth> v = load<kWidth>(real < kWidth ? edge : x + i) / divisor;
+    v = v == v ? v : nothing;
+    v = vmin<kWidth>(vmax<kWidth>(v, least_), most_) + magic;
+    const Ints whole = (Ints)v - 0x4b400000 + zero;
+    const auto bytes = __builtin_convertvector(whole, IntegersOf<kWidth>::Bytes);
+    std::memcpy(y + i, &bytes, static_cast<size_t>(real));
+  }
+}
+
+}  // namespace OPFORGE_ISA
+}  // namespace opforge

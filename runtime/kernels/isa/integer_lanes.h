@@ -1,0 +1,152 @@
+// integer_lanes.h: vectors of 32-bit integers, the dot product of four bytes in each lane, and what follows a
+// sum: corrections, scaling, rounding half to even, saturation.
+#pragma once
+
+#include "kernels/isa/simd.h"
+#include "kernels/isa/table.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace opforge {
+namespace OPFORGE_ISA {
+
+template <int L>
+struct IntegersOf {
+  typedef int32_t Register __attribute__((vector_size(L * 4)));
+  typedef int32_t Memory __attribute__((vector_size(L * 4), aligned(1), may_alias));
+  typedef uint32_t Unsigned __attribute__((vector_size(L * 4)));
+  typedef int16_t Pairs __attribute__((vector_size(L * 4)));
+  typedef double Doubles __attribute__((vector_size(L * 8)));
+  typedef int64_t Longs __attribute__((vector_size(L * 8)));
+  typedef int8_t Bytes __attribute__((vector_size(L)));
+  typedef int8_t BytesMemory __attribute__((vector_size(L), aligned(1), may_alias));
+};
+using Ints = IntegersOf<kWidth>::Register;
+using Pairs = IntegersOf<kWidth>::Pairs;
+
+static OPFORGE_INLINE Ints load_ints(const void* p) {
+  return *static_cast<const IntegersOf<kWidth>::Memory*>(p);
+}
+static OPFORGE_INLINE void store_ints(int32_t* p, Ints v) {
+  *reinterpret_cast<IntegersOf<kWidth>::Memory*>(p) = v;
+}
+static OPFORGE_INLINE Ints broadcast4(const uint8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return four - Ints{};
+}
+
+// a: four unsigned bytes in each lane, b: four signed ones.
+struct DotInstruction {
+  struct Weights {
+    Ints b;
+  };
+  using Row = Ints;
+  static OPFORGE_INLINE Weights weights(Ints b) { return {b}; }
+  static OPFORGE_INLINE Row row(Ints a) { return a; }
+  static OPFORGE_INLINE Ints dot(Ints sum, Row a, const Weights& w) {
+#if defined(__AVX512F__)
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w.b));
+#elif defined(__AVX2__)
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(w.b));
+#else
+    (void)a, (void)w;
+#endif
+    return sum;
+  }
+};
+
+// The same with 16-bit products: bytes 0 and 2 of a lane, then 1 and 3. No sum of two can overflow.
+struct DotPairs {
+  struct Weights {
+    Pairs even, odd;
+  };
+  struct Row {
+    Pairs even, odd;
+  };
+  static OPFORGE_INLINE Weights weights(Ints b) {
+    const Pairs v = reinterpret_cast<Pairs>(b);
+    return {(v << 8) >> 8, v >> 8};
+  }
+  static OPFORGE_INLINE Row row(Ints a) {
+    const Ints low = 0x00ff00ff - Ints{};
+    return {reinterpret_cast<Pairs>(a & low), reinterpret_cast<Pairs>(a >> 8 & low)};
+  }
+  static OPFORGE_INLINE Ints products(Pairs a, Pairs b) {
+#if defined(__AVX512BW__)
+    return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return (Ints)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    const Ints x = reinterpret_cast<Ints>(a), y = reinterpret_cast<Ints>(b);
+    return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+#endif
+  }
+  static OPFORGE_INLINE Ints dot(Ints sum, const Row& a, const Weights& w) {
+    return sum + products(a.even, w.even) + products(a.odd, w.odd);
+  }
+};
+
+static inline bool has_dot_instruction() {
+#if defined(__AVX2__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+#if defined(__AVX512F__)
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c >> 11 & 1) != 0;  // AVX512_VNNI
+#else
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;  // AVX_VNNI
+#endif
+#else
+  return false;
+#endif
+}
+
+// kWidth finished sums of columns n.. of one row, to `to`.
+static OPFORGE_INLINE void finish_sums(const IntegerArgs& g, Ints sum, int64_t row, int64_t n, void* to) {
+  using Set = IntegersOf<kWidth>;
+  using Unsigned = Set::Unsigned;
+  Unsigned total = (Unsigned)sum + (Unsigned)load_ints(g.column + n);
+  if (g.row != nullptr) total += (Unsigned)(g.row[row] - Ints{}) * (Unsigned)load_ints(g.row_factor + n);
+  const Ints value = (Ints)total;
+  if (g.output == IntegerOutput::kI32) return store_ints(static_cast<int32_t*>(to), value);
+  const Vec<kWidth> scale = load<kWidth>(g.scale + n);
+  if (g.output == IntegerOutput::kF32) {
+    Vec<kWidth> y = __builtin_convertvector(value, Vec<kWidth>) * scale;
+    if (g.shift != nullptr) y += load<kWidth>(g.shift + n);
+    return store<kWidth>(static_cast<float*>(to), y);
+  }
+  // In doubles, where the product is exact but for its last bits: the rounding is that of the real number.
+  using Doubles = Set::Doubles;
+  Doubles y = __builtin_convertvector(value, Doubles) * __builtin_convertvector(scale, Doubles);
+  if (g.shift != nullptr) y += __builtin_convertvector(load<kWidth>(g.shift + n), Doubles);
+  const Doubles least = g.least - Doubles{}, most = g.most - Doubles{};
+  y = y > least ? y : least;
+  y = y < most ? y : most;
+  const Doubles magic = 6755399441055744.0 - Doubles{};  // 1.5 * 2^52: the sum's low bits are the integer
+  const Doubles rounded = y + magic;
+  const Ints whole = __builtin_convertvector((Set::Longs)rounded, Ints) + g.zero;
+  *static_cast<Set::BytesMemory*>(to) = __builtin_convertvector(whole, Set::Bytes);
+}
+
+// Bytes of an element of the output.
+static OPFORGE_INLINE int64_t output_bytes(const IntegerArgs& g) {
+  return g.output == IntegerOutput::kI32 || g.output == IntegerOutput::kF32 ? 4 : 1;
+}
+
+// A row of 16 sums (columns n..n+15, some beyond the last one) to its place.
+static OPFORGE_INLINE void finish16(const IntegerArgs& g, const Ints* sums, int64_t row, int64_t n) {
+  const int64_t size = output_bytes(g);
+  auto* to = static_cast<uint8_t*>(g.c) + (row * g.c_row + n) * size;
+  alignas(64) uint8_t edge[64];
+  const bool whole = n + 16 <= g.n;
+  uint8_t* at = whole ? to : edge;
+  OPFORGE_UNROLL
+  for (int j = 0; j < 16 / kWidth; ++j) finish_sums(g, sums[j], row, n + j * kWidth, at + j * kWidth * size);
+  if (!whole) std::memcpy(to, edge, static_cast<size_t>((g.n - n) * size));
+}
+
+}  // namespace OPFORGE_ISA
+}  // namespace opforge

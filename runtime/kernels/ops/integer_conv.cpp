@@ -1,0 +1,346 @@
+// integer_conv.cpp: convolutions of quantised images: opforge::IntegerConv with packed weights, and ONNX's
+// ConvInteger and QLinearConv in their general form.
+//
+// opforge::IntegerConv works on rows of pixels whose channels lie side by side (NHWC), padded with the zero
+// point: a window is then a few runs of bytes, which the product reads where they lie.
+#include <cmath>
+
+#include "kernels/integer.h"
+#include "kernels/window.h"
+
+namespace opforge {
+namespace {
+
+using namespace kernels;
+
+// ---- opforge::IntegerConv: X, W (packed), sums of W per output channel, then the terms
+// ----------------------------------------------------------------------------------
+struct ConvState {
+  int32_t kernel[2], stride[2], dilation[2], pads[4];
+  int64_t channels_in = 0, channels_out = 0;
+  bool depthwise = false, taps = false, nhwc_in = false, nhwc_out = false;
+};
+
+Status packed_load(LoadContext& c) {
+  ConvState* s = new_state<ConvState>(c);
+  if (s == nullptr) return no_memory(c);
+  const Attributes& a = *c.attributes;
+  read_ints(a, "kernel_shape", 2, 1, s->kernel);
+  read_ints(a, "strides", 2, 1, s->stride);
+  read_ints(a, "dilations", 2, 1, s->dilation);
+  read_ints(a, "pads", 4, 0, s->pads);
+  s->nhwc_in = equals(a.get_string("x_layout", "nchw"), "nhwc");
+  s->nhwc_out = equals(a.get_string("y_layout", "nchw"), "nhwc");
+  const auto within = [](const int32_t* v, int n, int least) {
+    bool good = true;
+    for (int i = 0; i < n; ++i) good = good && v[i] >= least && v[i] <= 65535;
+    return good;
+  };
+  const Tensor &w = c.inputs[1], &sums = c.inputs[2];
+  const bool packed = w.packing == Packing::kInteger16 || w.packing == Packing::kIntegerTaps16 ||
+                      w.packing == Packing::kIntegerDepthwise16;
+  if (w.data == nullptr || w.dtype != DType::kI8 || w.shape.rank != 4 || !packed ||
+      !within(s->kernel, 2, 1) || !within(s->stride, 2, 1) || !within(s->dilation, 2, 1) ||
+      !within(s->pads, 4, 0) || w.shape[2] != s->kernel[0] || w.shape[3] != s->kernel[1])
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "W is not a constant i8 [O, I, %d, %d] packed for integers",
+                  static_cast<int>(s->kernel[0]), static_cast<int>(s->kernel[1]));
+  s->depthwise = w.packing == Packing::kIntegerDepthwise16;
+  s->taps = w.packing == Packing::kIntegerTaps16;
+  if (w.packing == Packing::kInteger16 && s->dilation[1] != 1)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "weights packed by rows have no dilation along them");
+  s->channels_out = w.shape[0];
+  s->channels_in = s->depthwise ? w.shape[0] : w.shape[1];
+  if (sums.dtype != DType::kI32 || !is_plain(sums) || sums.shape.elements() != s->channels_out)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the sums of W are not one i32 per output channel");
+  return OPFORGE_STATUS_OK;
+}
+
+struct Frame {
+  int64_t images, h, w, oh, ow;
+  int64_t hp, wp;            // of the padded image
+  int64_t segments, length;  // runs of bytes of a window, bytes of each
+  bool direct;               // X is read where it lies
+  int64_t padded_bytes() const { return direct ? 0 : hp * wp; }
+};
+
+bool frame_of(const ConvState& s, const Tensor& x, Frame* f) {
+  if (x.shape.rank != 4 || x.shape[s.nhwc_in ? 3 : 1] != s.channels_in) return false;
+  f->images = x.shape[0];
+  f->h = x.shape[s.nhwc_in ? 1 : 2], f->w = x.shape[s.nhwc_in ? 2 : 3];
+  f->hp = f->h + s.pads[0] + s.pads[2], f->wp = f->w + s.pads[1] + s.pads[3];
+  const int64_t room_h = f->hp - (int64_t{s.kernel[0]} - 1) * s.dilation[0] - 1;
+  const int64_t room_w = f->wp - (int64_t{s.kernel[1]} - 1) * s.dilation[1] - 1;
+  f->oh = room_h < 0 ? 0 : room_h / s.stride[0] + 1;
+  f->ow = room_w < 0 ? 0 : room_w / s.stride[1] + 1;
+  f->segments = s.taps || s.depthwise ? int64_t{s.kernel[0]} * s.kernel[1] : s.kernel[0];
+  f->length = s.depthwise ? 1 : s.taps ? s.channels_in : s.channels_in * s.kernel[1];
+  const bool padded = (s.pads[0] | s.pads[1] | s.pads[2] | s.pads[3]) != 0;
+  f->direct = s.nhwc_in && !padded && x.dtype == DType::kU8 && (s.depthwise || f->length % 4 == 0);
+  int64_t pixels;
+  return !__builtin_mul_overflow(f->hp, f->wp, &pixels) &&
+         pixels <= (int64_t{1} << 46) / greater<int64_t>(1, greater(s.channels_in, s.channels_out));
+}
+
+int64_t align64(int64_t n) { return (n + 63) / 64 * 64; }
+int64_t frame_bytes(const ConvState& s, const Frame& f) {
+  return align64(f.padded_bytes() * s.channels_in + 16);
+}
+
+Status packed_infer(InferContext& c) {
+  const ConvState& s = *static_cast<ConvState*>(c.state);
+  const Tensor& x = c.inputs[0];
+  Frame f;
+  if (!is_byte(x) || x.packing != Packing::kNone || !frame_of(s, x, &f))
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "X is not a u8 or i8 image of %lld channels",
+                  static_cast<long long>(s.channels_in));
+  if (Status wrong = check_terms(c, 3, s.channels_out)) return wrong;
+  if (c.n_inputs > 4 && c.inputs[4].present())
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "packed weights of a convolution have no zero point");
+  Shape& y = c.outputs[0].shape;
+  y.rank = 4;
+  y.dims[0] = f.images;
+  y.dims[s.nhwc_out ? 3 : 1] = s.channels_out;
+  y.dims[s.nhwc_out ? 1 : 2] = f.oh;
+  y.dims[s.nhwc_out ? 2 : 3] = f.ow;
+  const int64_t result =
+      s.nhwc_out ? 0 : align64(f.oh * f.ow * s.channels_out * (dtype_bits(c.outputs[0].dtype) / 8));
+  c.scratch_bytes = 4 * vector_words(s.channels_out) + align64(8 * f.segments) + frame_bytes(s, f) + result;
+  return OPFORGE_STATUS_OK;
+}
+
+// The image in NHWC with its padding, all bytes unsigned.
+void pad_image(RunContext& c, const ConvState& s, const Frame& f, const uint8_t* x, uint8_t flip,
+               uint8_t zero, uint8_t* to) {
+  const IsaTable& isa = isa_table();
+  const int64_t pixel = s.channels_in, row = f.wp * pixel;
+  c.parallel(f.hp, greater<int64_t>(1, 32768 / greater<int64_t>(1, row)), [&](int64_t begin, int64_t end) {
+    for (int64_t y = begin; y < end; ++y) {
+      uint8_t* at = to + y * row;
+      const int64_t from = y - s.pads[0];
+      if (from < 0 || from >= f.h) {
+        std::memset(at, zero, static_cast<size_t>(row));
+        continue;
+      }
+      std::memset(at, zero, static_cast<size_t>(s.pads[1] * pixel));
+      std::memset(at + (s.pads[1] + f.w) * pixel, zero, static_cast<size_t>(s.pads[3] * pixel));
+      at += s.pads[1] * pixel;
+      if (s.nhwc_in)
+        isa.integer_rows(x + from * f.w * pixel, 0, flip, 1, f.w * pixel, at, f.w * pixel, nullptr);
+      else
+        isa.transpose_bytes(x + from * f.w, f.h * f.w, pixel, f.w, at, pixel, flip);
+    }
+  });
+}
+
+// [pixels][channels] to [channels][pixels] for a part of the pixels.
+void to_planes(const void* from, int64_t pixels, int64_t channels, int64_t size, void* to, int64_t plane) {
+  if (size == 1) {
+    isa_table().transpose_bytes(static_cast<const uint8_t*>(from), channels, pixels, channels,
+                                static_cast<uint8_t*>(to), plane, 0);
+    return;
+  }
+  for (int64_t n = 0; n < channels; ++n)
+    for (int64_t p = 0; p < pixels; ++p)
+      static_cast<uint32_t*>(to)[n * plane + p] = static_cast<const uint32_t*>(from)[p * channels + n];
+}
+
+Status packed_run(RunContext& c) {
+  const ConvState& s = *static_cast<ConvState*>(c.state);
+  const Tensor &x = c.inputs[0], &y = c.outputs[0];
+  Frame f;
+  frame_of(s, x, &f);
+  if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  const IsaTable& isa = isa_table();
+  const int64_t size = dtype_bits(y.dtype) / 8, channels = s.channels_out, plane = f.oh * f.ow;
+  auto* memory = static_cast<uint8_t*>(c.scratch);
+  void* vectors = memory;
+  auto* segments = reinterpret_cast<int64_t*>(memory += 4 * vector_words(channels));
+  uint8_t* padded = memory += align64(8 * f.segments);
+  uint8_t* result = memory += frame_bytes(s, f);
+  const int64_t pixel = s.channels_in, row = f.wp * pixel;
+  const bool taps = s.taps || s.depthwise;
+  for (int64_t i = 0; i < f.segments; ++i) {
+    const int64_t ky = taps ? i / s.kernel[1] : i, kx = taps ? i % s.kernel[1] : 0;
+    segments[i] = ky * s.dilation[0] * row + kx * s.dilation[1] * pixel;
+  }
+  IntegerArgs g{};
+  const IntegerTerms terms = terms_of(c.inputs, c.n_inputs, 3, *c.attributes);
+  fill_terms(terms, x.dtype, y.dtype, channels, f.segments * f.length, c.inputs[2].as<int32_t>(), vectors,
+             &g);
+  g.segments = segments;
+  g.n_segments = f.segments;
+  g.groups = (f.length + 3) / 4;
+  g.b = c.inputs[1].as<int8_t>();
+  g.a_row = s.stride[1] * pixel;
+  g.c_row = channels;
+  const uint8_t flip = x.dtype == DType::kI8 ? kTopBit : 0;
+  const uint8_t zero =
+      terms.a_zero == nullptr ? flip : static_cast<uint8_t>(*terms.a_zero->as<uint8_t>() ^ flip);
+  const int64_t blocks = padded16(channels) / 16;
+  // Rows of a unit: enough pixels to use a group of weights many times while it is in cache.
+  const int64_t unit_rows = greater<int64_t>(1, 512 / greater<int64_t>(1, f.ow));
+  for (int64_t image = 0; image < f.images; ++image) {
+    const uint8_t* from = x.as<uint8_t>() + image * f.h * f.w * pixel;
+    auto* to = y.as<uint8_t>() + image * plane * channels * size;
+    if (!f.direct) {
+      pad_image(c, s, f, from, flip, zero, padded);
+      from = padded;
+    }
+    uint8_t* out = s.nhwc_out ? to : result;
+    for_units(c, ceil_div(f.oh, unit_rows), [&](int64_t, int64_t unit) {
+      const int64_t y0 = unit * unit_rows, y1 = lesser(f.oh, y0 + unit_rows);
+      for (int64_t block = 0; block < (s.depthwise ? 1 : blocks); block += 4) {
+        for (int64_t r = y0; r < y1; ++r) {
+          IntegerArgs own = g;
+          own.a = from + r * s.stride[0] * row;
+          own.c = out + r * f.ow * channels * size;
+          if (!s.depthwise) {
+            isa.integer_product(own, 0, f.ow, block, lesser(blocks, block + 4));
+            continue;
+          }
+          isa.integer_depthwise({own.a, own.a_row, segments, f.segments, own.b, own}, f.ow);
+        }
+      }
+      if (!s.nhwc_out)
+        to_planes(out + y0 * f.ow * channels * size, (y1 - y0) * f.ow, channels, size, to + y0 * f.ow * size,
+                  plane);
+    });
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+// ---- ONNX: any group, dilation, number of dimensions and zero point of the weights
+// ----------------------------------------------------------------------------------------
+struct Operands {
+  const Tensor *x, *w, *x_zero = nullptr, *w_zero = nullptr, *bias = nullptr;
+  const Tensor *x_scale = nullptr, *w_scale = nullptr, *y_scale = nullptr, *y_zero = nullptr;
+};
+
+Operands operands_of(const Tensor* inputs, int32_t n, bool scaled) {
+  const auto get = [&](int k) { return k < n && inputs[k].present() ? inputs + k : nullptr; };
+  Operands o;
+  o.x = inputs;
+  if (scaled) {
+    o.x_scale = get(1), o.x_zero = get(2), o.w = inputs + 3, o.w_scale = get(4), o.w_zero = get(5);
+    o.y_scale = get(6), o.y_zero = get(7), o.bias = get(8);
+  } else {
+    o.w = inputs + 1, o.x_zero = get(2), o.w_zero = get(3);
+  }
+  return o;
+}
+
+Status general_infer(InferContext& c, bool scaled) {
+  const Status bad = OPFORGE_STATUS_INVALID_ARGUMENT;
+  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
+  const Shape &x = o.x->shape, &w = o.w->shape;
+  const int64_t groups = c.attributes->get_int("group", 1);
+  Window window;
+  if (!is_byte(*o.x) || !is_byte(*o.w) || o.x->packing != Packing::kNone || o.w->packing != Packing::kNone ||
+      x.rank < 3 || w.rank != x.rank || groups < 1 || x[1] % groups != 0 || w[0] % groups != 0 ||
+      w[1] != x[1] / groups || !read_window(*c.attributes, x, w.dims + 2, &window))
+    return c.fail(&c, bad, "a quantised convolution takes u8 or i8 X [N, C, ...] and W [M, C/group, ...]");
+  for (int i = 0; i < window.rank; ++i)
+    if (window.kernel[3 - window.rank + i] != w[2 + i])
+      return c.fail(&c, bad, "kernel_shape is not that of the weights");
+  const auto fits = [&](const Tensor* t, DType dtype, int64_t most) {
+    return t == nullptr || (t->dtype == dtype && is_plain(*t) && t->packing == Packing::kNone &&
+                            (t->shape.elements() == 1 || t->shape.elements() == most));
+  };
+  const Tensor& y = c.outputs[0];
+  const bool scales = !scaled || (o.x_scale != nullptr && o.w_scale != nullptr && o.y_scale != nullptr &&
+                                  fits(o.x_scale, DType::kF32, 1) && fits(o.w_scale, DType::kF32, w[0]) &&
+                                  fits(o.y_scale, DType::kF32, 1));
+  if (!scales || !fits(o.x_zero, o.x->dtype, 1) || !fits(o.w_zero, o.w->dtype, w[0]) ||
+      !fits(o.y_zero, y.dtype, 1) || !fits(o.bias, DType::kI32, w[0]) || !is_plain(y) ||
+      !(scaled ? is_byte(y.dtype) : y.dtype == DType::kI32))
+    return c.fail(&c, bad, "a zero point, scale, bias or the output of a quantised convolution does not fit");
+  Shape& out = c.outputs[0].shape;
+  out = x;
+  out.dims[1] = w[0];
+  for (int i = 0; i < window.rank; ++i) out.dims[2 + i] = window.out[3 - window.rank + i];
+  return OPFORGE_STATUS_OK;
+}
+
+int32_t byte_at(const Tensor* t, int64_t k) {
+  if (t == nullptr) return 0;
+  if (t->shape.elements() == 1) k = 0;
+  return t->dtype == DType::kI8 ? t->as<int8_t>()[k] : t->as<uint8_t>()[k];
+}
+
+// The sum of one output's products.
+uint32_t window_sum(const Operands& o, const Window& w, const uint8_t* x, const uint8_t* weights,
+                    int64_t channels, int64_t at, int32_t x_zero, int32_t w_zero) {
+  int64_t start[3];
+  for (int d = 2; d >= 0; --d) {
+    start[d] = at % w.out[d] * w.stride[d] - w.before[d];
+    at /= w.out[d];
+  }
+  const bool x_signed = o.x->dtype == DType::kI8, w_signed = o.w->dtype == DType::kI8;
+  const auto value = [](uint8_t byte, bool is_signed) {
+    return is_signed ? static_cast<int32_t>(static_cast<int8_t>(byte)) : static_cast<int32_t>(byte);
+  };
+  uint32_t sum = 0;
+  for (int64_t c = 0; c < channels; ++c, x += w.in_size())
+    for (int64_t kz = 0; kz < w.kernel[0]; ++kz)
+      for (int64_t ky = 0; ky < w.kernel[1]; ++ky)
+        for (int64_t kx = 0; kx < w.kernel[2]; ++kx, ++weights) {
+          const int64_t z = start[0] + kz * w.dilation[0], y = start[1] + ky * w.dilation[1];
+          const int64_t i = start[2] + kx * w.dilation[2];
+          if (z < 0 || z >= w.in[0] || y < 0 || y >= w.in[1] || i < 0 || i >= w.in[2]) continue;
+          sum += static_cast<uint32_t>((value(x[(z * w.in[1] + y) * w.in[2] + i], x_signed) - x_zero) *
+                                       (value(*weights, w_signed) - w_zero));
+        }
+  return sum;
+}
+
+Status general_run(RunContext& c, bool scaled) {
+  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
+  const Tensor& y = c.outputs[0];
+  if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  Window w;
+  read_window(*c.attributes, o.x->shape, o.w->shape.dims + 2, &w);
+  const int64_t groups = c.attributes->get_int("group", 1), channels = o.x->shape[1], outputs = o.w->shape[0];
+  const int64_t inner = channels / groups, size = w.in_size(), plane = w.out_size();
+  const int32_t x_zero = byte_at(o.x_zero, 0), y_zero = byte_at(o.y_zero, 0);
+  const double least = y.dtype == DType::kI8 ? -128 : 0, most = y.dtype == DType::kI8 ? 127 : 255;
+  for_units(c, o.x->shape[0] * outputs, [&](int64_t, int64_t unit) {
+    const int64_t image = unit / outputs, m = unit % outputs, group = m / (outputs / groups);
+    const uint8_t* x = o.x->as<uint8_t>() + (image * channels + group * inner) * size;
+    const uint8_t* weights = o.w->as<uint8_t>() + m * inner * w.taps();
+    const int32_t w_zero = byte_at(o.w_zero, m);
+    float scale = 0;
+    if (scaled)
+      scale = *o.x_scale->as<float>() * o.w_scale->as<float>()[o.w_scale->shape.elements() == 1 ? 0 : m] /
+              *o.y_scale->as<float>();
+    const int64_t bias = o.bias == nullptr ? 0 : o.bias->as<int32_t>()[o.bias->shape.elements() == 1 ? 0 : m];
+    for (int64_t at = 0; at < plane; ++at) {
+      const auto sum = static_cast<int32_t>(window_sum(o, w, x, weights, inner, at, x_zero, w_zero) +
+                                            static_cast<uint32_t>(bias));
+      if (!scaled) {
+        y.as<int32_t>()[unit * plane + at] = sum;
+        continue;
+      }
+      const double real = std::nearbyint(sum * static_cast<double>(scale)) + y_zero;
+      y.as<uint8_t>()[unit * plane + at] = static_cast<uint8_t>(static_cast<int32_t>(!(real > least) ? least
+                                                                                     : real > most   ? most
+                                                                                                     : real));
+    }
+  });
+  return OPFORGE_STATUS_OK;
+}
+
+Status integer_infer(InferContext& c) { return general_infer(c, false); }
+Status integer_run(RunContext& c) { return general_run(c, false); }
+Status linear_infer(InferContext& c) { return general_infer(c, true); }
+Status linear_run(RunContext& c) { return general_run(c, true); }
+
+constexpr OpKernel kRows[] = {
+    {"opforge", "IntegerConv", 1, 1, packed_load, packed_infer, packed_run, 0, 3},
+    {"", "ConvInteger", 10, kNewest, nullptr, integer_infer, integer_run, 0, 2},
+    {"", "QLinearConv", 10, kNewest, nullptr, linear_infer, linear_run, 0, 8},
+};
+
+}  // namespace
+}  // namespace opforge
+
+OPFORGE_KERNELS(integer_conv, opforge::kRows);
