@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ __all__ = [
     "pack_deconv16",
     "pack_depthwise16",
     "pack_first16",
+    "pack_integer16",
+    "pack_integer_depthwise16",
+    "pack_integer_taps16",
     "pack_matmul16",
     "pack_winograd16",
     "padded_channels",
@@ -134,13 +138,52 @@ def winograd_fits(channels_in: int, channels_out: int, height: int, width: int) 
     return min(height, width) >= 12 and 144 * channels_in * channels_out <= 10_000_000 and channels_in >= 16
 
 
-PACKERS: dict[str, Callable[[Array], Array]] = {
+Bytes = NDArray[np.int8]
+
+
+def _groups(values: Bytes) -> Bytes:
+    """``[terms, N]`` to ``[N block of 16][terms / 4][16][4]``, with zeros around."""
+    terms, n = values.shape
+    whole = np.zeros((-(-terms // 4) * 4, -(-n // 16) * 16), np.int8)
+    whole[:terms, :n] = values
+    return np.ascontiguousarray(whole.reshape(len(whole) // 4, 4, -1, 16).transpose(2, 0, 3, 1))
+
+
+def pack_integer16(weights: Bytes) -> Bytes:
+    """``[K, N]`` to ``[N block][K / 4][16][4]``; ``[O, I, KH, KW]`` likewise, a row of the window after the other.
+
+    The bytes of a window's row are ordered ``kx``, channel, and filled up with zeros to whole groups of 4.
+    """
+    if weights.ndim == 2:
+        return _groups(weights).reshape(-1)
+    rows = weights.transpose(2, 3, 1, 0).reshape(weights.shape[2], -1, weights.shape[0])
+    return np.concatenate([_groups(row) for row in rows], axis=1).reshape(-1)
+
+
+def pack_integer_taps16(weights: Bytes) -> Bytes:
+    """``[O, I, KH, KW]`` to ``[O block][tap][I / 4][16][4]``."""
+    taps = weights.transpose(2, 3, 1, 0).reshape(-1, weights.shape[1], weights.shape[0])
+    return np.concatenate([_groups(tap) for tap in taps], axis=1).reshape(-1)
+
+
+def pack_integer_depthwise16(weights: Bytes) -> Bytes:
+    """``[C, 1, KH, KW]`` to ``[tap][C, filled up to a multiple of 16]``."""
+    channels = weights.shape[0]
+    packed = np.zeros((weights.shape[2] * weights.shape[3], -(-channels // 16) * 16), np.int8)
+    packed[:, :channels] = weights.reshape(channels, -1).T
+    return packed.reshape(-1)
+
+
+PACKERS: dict[str, Callable[[Any], NDArray[Any]]] = {
     "matmul16": pack_matmul16,
     "conv16": pack_conv16,
     "depthwise16": pack_depthwise16,
     "first16": pack_first16,
     "winograd16": pack_winograd16,
     "deconv16": pack_deconv16,
+    "integer16": pack_integer16,
+    "integer_taps16": pack_integer_taps16,
+    "integer_depthwise16": pack_integer_depthwise16,
 }
 """Packing name (``Value.packing``) to the function that makes it."""
 
