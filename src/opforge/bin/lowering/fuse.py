@@ -246,6 +246,8 @@ def _residual(host: Node, current: Value, rest: list[Node]) -> tuple[Value, list
     other = _other(node, current)
     if other is None or other.data is not None or other.dims is None or not same_shape(other, current):
         return None
+    if other.producer in rest:
+        return None  # it is computed in the region, from other values: the whole is an epilogue
     host.inputs += [None] * (4 - len(host.inputs))
     host.inputs[3] = other
     return node.output, [node]
