@@ -147,13 +147,13 @@ def test_report_reads_well():
 def test_a_sum_with_a_value_of_the_region_itself_is_no_residual():
     # A projection whose scale and shift are computed in the model: they cannot go into its weights.
     nodes = [
-        node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
         node("Conv", "x v", "b"),
+        node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
         *chain("m = Mul b s; n = Add m t; z = Sum a n; y = Relu z"),
     ]
     feeds = {"x": _random(1, 16, 6, 6), "s": _random(1, 16, 1, 1), "t": _random(1, 16, 1, 1)}
     proto = model(
-        nodes, {k: v.shape for k, v in feeds.items()}, {"w": _random(16, 16, 3, 3), "v": _random(16, 16, 1, 1)}
+        nodes, {k: list(v.shape) for k, v in feeds.items()}, {"w": _random(16, 16, 3, 3), "v": _random(16, 16, 1, 1)}
     )
     program, _ = same(proto, feeds, rtol=1e-4, atol=1e-4)
     assert "Elementwise" not in ops(program)
