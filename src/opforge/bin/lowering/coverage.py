@@ -23,15 +23,11 @@ LOWERED = frozenset("Constant Dropout Identity Scan SequenceMap".split())
 """Operators that the compiler's passes fold, remove or write with others."""
 
 _STRINGS = "the runtime has no tensors of strings"
-_RANDOM = "it draws random numbers, and a program gives the same results in every run"
 _LEARNING = "of classical machine learning, plain arithmetic on numbers is served"
 _TRAINING = "a program does not differentiate"
 
 REASONS: dict[str, str] = {
-    **dict.fromkeys("RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer".split(), _STRINGS),
-    **dict.fromkeys(
-        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split(), _RANDOM
-    ),
+    **dict.fromkeys("RegexFullMatch StringConcat StringNormalizer StringSplit".split(), _STRINGS),
     "ImageDecoder": "codecs of image files are outside the runtime",
     "ai.onnx.ml": _LEARNING,
     "ai.onnx.preview.training": _TRAINING,
