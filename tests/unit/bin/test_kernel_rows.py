@@ -34,6 +34,6 @@ def test_required_inputs_are_those_of_onnx(file: str, domain: str, name: str, fi
     tail = [f for f in fields if f == "0" or f.isdigit() or f.startswith(("kA", "kB", "kS", "kN"))]
     own = int(tail[-1]) if len(tail) == 2 else 1
     if name != "Upsample":  # its scales are required where it still exists (version 9)
-        assert own == max(required, 1 if newest.inputs else 0), (file, name)
+        assert own == (max(required, 1) if newest.inputs else 0), (file, name)
     variadic = any(p.option == option.Variadic for p in newest.inputs)
     assert ("kAllInputs" in rest) == variadic, (file, name)
