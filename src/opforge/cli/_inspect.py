@@ -58,6 +58,7 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
         return content, section_table
     graph = program.graphs[0]
     nodes = [node for part in program.graphs for node in part.nodes]
+    places = [part.name for part in program.graphs for _ in part.nodes]
     kinds = Counter(node_kind(node) for node in nodes)
     layouts = Counter(value.layout.kind for value in program.values if value.data is None)
     packings = Counter(value.packing or "dense" for value in program.values if value.data is not None)
@@ -82,7 +83,9 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
             for item in program.required
         ],
         "metadata": program.metadata,
-        "nodes": [_node(program, node) for node in nodes] if list_nodes else [],
+        "nodes": [{"graph": place, **_node(program, n)} for place, n in zip(places, nodes, strict=True)]
+        if list_nodes
+        else [],
     }
 
     def text() -> None:
@@ -98,10 +101,12 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
         if list_nodes:
             click.echo()
             rows = [
-                (node_kind(n), _names(d["inputs"]), _names(d["outputs"]), _names(d["origin"]))
+                (d["graph"], node_kind(n), _names(d["inputs"]), _names(d["outputs"]), _names(d["origin"]))
                 for n, d in zip(nodes, content["nodes"], strict=True)
             ]
-            table(None, ("node", "inputs", "outputs", "made from"), rows)
+            heads = ("graph", "node", "inputs", "outputs", "made from")
+            first = 0 if len(program.graphs) > 1 else 1
+            table(None, heads[first:], [row[first:] for row in rows])
 
     return content, text
 
@@ -215,9 +220,17 @@ def _node(program: Any, node: Any) -> dict[str, Any]:  # noqa: ANN401 - opforge.
         "op": node.op,
         "inputs": ["" if i < 0 else names[i] for i in node.inputs],
         "outputs": ["" if i < 0 else names[i] for i in node.outputs],
-        "attributes": {k: f"{len(v)} bytes" if isinstance(v, bytes) else v for k, v in node.attributes.items()},
+        "attributes": {k: _attribute(program, v) for k, v in node.attributes.items()},
         "origin": node.origin,
     }
+
+
+def _attribute(program: Any, value: Any) -> Any:  # noqa: ANN401 - opforge.bin.program
+    from opforge.bin.program import GraphRef
+
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    return f"graph {program.graphs[value.index].name}" if isinstance(value, GraphRef) else value
 
 
 def _info(item: Any) -> dict[str, Any]:  # noqa: ANN401 - onnx.ValueInfoProto

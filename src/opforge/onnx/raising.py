@@ -107,8 +107,10 @@ def _size(node: Node) -> int:
 
 def _raise_one(model: ir.Model, wanted: _Wanted) -> int:
     """Replace every match of one formula, from the outputs backwards, so that the largest region is seen first."""
+    from opforge.passes import _edit
+
     count = 0
-    for node in reversed(list(model.graph)):
+    for node in reversed(_edit.nodes(model)):
         if node.graph is not None and _elementwise(node):
             found = _match(node, wanted)
             if found is not None:
@@ -150,7 +152,8 @@ def _region(root: ir.Node) -> tuple[set[ir.Node], list[ir.Value]]:
             if value not in order:
                 order.append(value)
             producer = value.producer()
-            if producer is not None and producer not in region and _elementwise(producer):
+            near = producer is not None and producer.graph is root.graph  # not into the graph around a subgraph
+            if near and producer is not None and producer not in region and _elementwise(producer):
                 region.add(producer)
                 pending.append(producer)
     # The farthest values first: a formula's input is usually where the region begins.

@@ -46,8 +46,10 @@ def simplify(model: onnx.ModelProto) -> onnx.ModelProto:
     functions = dict(graph_model.functions)
     graph_model.functions.clear()  # calls stay calls; their bodies come back at the end
     modules: dict[str, Any] = {
-        name: import_module(f"opforge.passes.{name}") for name in ("lift_constants", "infer_shapes", *PASSES)
+        name: import_module(f"opforge.passes.{name}")
+        for name in ("close_subgraphs", "lift_constants", "infer_shapes", *PASSES)
     }
+    _contract.run(graph_model, modules["close_subgraphs"])
     _contract.run(graph_model, modules["lift_constants"])
     for _ in range(_MAX_ROUNDS):
         changes = 0

@@ -50,3 +50,19 @@ def test_what_is_missing_is_said_with_its_kind(opforge, folder):
     result = opforge("run", "s.onnx")
     assert result.code == 2
     assert "s: sequence of float32[N, 2], x: float32[N, 2], o: optional of float32[2]" in result.err
+
+
+def test_nodes_of_subgraphs_are_listed_with_their_graph(opforge, folder):
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    main (float[2] x, bool c) => (float[2] y) {
+      y = If (c) <then_branch = yes () => (float[2] a) { a = Softmax(x) },
+                  else_branch = no () => (float[2] b) { b = Exp(x) }>
+    }
+    """
+    onnx.save(onnx.parser.parse_model(text), "if.onnx")
+    assert opforge("compile", "if.onnx").code == 0
+    nodes = opforge("inspect", "if.bin", "--nodes", "--json").json["nodes"]
+    assert [(n["graph"], n["op"]) for n in nodes] == [("main", "If"), ("yes", "Softmax"), ("no", "Formula")]
+    assert nodes[0]["attributes"] == {"then_branch": "graph yes", "else_branch": "graph no"}
+    assert "graph  node" in opforge("inspect", "if.bin", "--nodes").out

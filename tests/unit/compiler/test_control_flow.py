@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from opforge.bin.program import Program
 from opforge.bin.session import Session
 from opforge.errors import ArgumentError, UnsupportedError
 from opforge.passes import close_subgraphs
+from opforge.verify import find_engine
 from tests.unit.compiler.graphs import compiled
 
 F32 = np.float32
@@ -356,6 +359,92 @@ def test_wrong_numbers_of_inputs_and_outputs() -> None:
     with pytest.raises(ArgumentError, match="wrong number of outputs") as caught:
         compiled(parsed(text))
     assert "expected: 1\n  got: 2" in str(caught.value)
+
+
+def test_simplify_and_raise_look_into_subgraphs() -> None:
+    of.load("opforge.ops.swish")
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[2] x, bool c, float[2] k) => (float[2] y) {
+      t = Identity(x)
+      y = If (c) <
+        then_branch = a () => (float[2] p) { one = Constant <value_float = 2.0> ()
+                                             two = Mul(one, one)
+                                             s = Sigmoid(t)
+                                             q = Mul(t, s)
+                                             p = Mul(q, two) },
+        else_branch = b () => (float[2] t) { }>
+    }
+    """
+    model = parsed(text)
+    simple = of.onnx.simplify(of.onnx.raise_formulas(model))
+    onnx.checker.check_model(of.onnx.inline_functions(simple))
+    inside = [n.op_type for a in simple.graph.node[0].attribute for n in a.g.node]
+    assert inside == ["Swish", "Mul", "Identity"]
+    feeds = {"x": np.array([1, -2], F32), "k": np.zeros(2, F32)}
+    for flag in (True, False):
+        expected = ReferenceEvaluator(model).run(None, {**feeds, "c": np.array(flag)})[0] if flag else feeds["x"]
+        got = of.onnx.inline_functions(simple)
+        np.testing.assert_allclose(
+            ReferenceEvaluator(got).run(None, {**feeds, "c": np.array(flag)})[0], expected, rtol=1e-6
+        )
+
+
+def test_a_kernel_of_a_library_inside_a_body(tmp_path: Path) -> None:
+    of.load("opforge.ops.sparse_matmul")
+    text = """
+    <ir_version: 10, opset_import: ["": 21, "com.example": 1]>
+    g (float[K] v, int64[K] i, int64[M] p, float[4,3] d, int64 n) => (float[4,3] y) {
+      go = Constant <value = bool {1}> ()
+      y = Loop (n, go, d) <body = b (int64 k, bool ci, float[4,3] s) => (bool ci, float[4,3] r) {
+        r = com.example.SparseMatMul(v, i, p, s)
+      }>
+    }
+    """
+    path = tmp_path / "model.onnx"
+    onnx.save(parsed(text), path)
+    a = np.array([[0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 0, 3], [0, 0, 0.5, 0]], F32)
+    d = RNG.standard_normal((4, 3)).astype(F32)
+    feeds = {"v": a[a != 0], "i": np.nonzero(a)[1], "p": np.arange(5), "d": d, "n": np.array(3)}
+    got = find_engine("opforge").load(path).run(feeds)["y"]
+    np.testing.assert_allclose(got, a @ a @ a @ d, rtol=1e-5)
+
+
+LONG = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[256] x, int64 m) => (float[256] y) {
+  go = Constant <value = bool {1}> ()
+  y = Loop (m, go, x) <body = b (int64 i, bool ci, float[256] s) => (bool ci, float[256] r) {
+    t = Mul(s, x)
+    u = Softmax(t)
+    r = Add(u, x)
+  }>
+}
+"""
+
+
+def test_a_long_loop_does_not_grow(tmp_path: Path) -> None:
+    of.compile(parsed(LONG), tmp_path / "model.bin")
+    session = Session(tmp_path / "model.bin", threads=1)
+    x = np.full(256, 0.5, F32)
+    session.run({"x": x, "m": np.array(100)})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    session.run({"x": x, "m": np.array(100_000)})
+    assert (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4096
+    )  # KiB; one value each time would be 100 MB
+
+
+def test_runs_at_one_time_share_nothing(tmp_path: Path) -> None:
+    of.compile(parsed(NESTED), tmp_path / "model.bin")
+    session = Session(tmp_path / "model.bin", threads=1)
+    feeds = [{"x": RNG.standard_normal((k % 3 + 1, 4)).astype(F32), "m": np.array(k % 5)} for k in range(16)]
+    expected = [session.run(f) for f in feeds]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(5):
+            for got, want in zip(threads.map(session.run, feeds), expected, strict=True):
+                for name, value in want.items():
+                    np.testing.assert_array_equal(got[name], value)
 
 
 def test_deep_nesting_is_refused() -> None:
