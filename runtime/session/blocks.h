@@ -58,7 +58,9 @@ class BlockPool {
   // Aligned to 64; null without memory.
   BlockRef get(int64_t bytes);
   BlockRef wrap(std::shared_ptr<void> foreign);
-  int64_t live_bytes() const { return live_; }
+  // Of blocks in use, and of what else was charged.
+  int64_t live_bytes() const { return live_ + charged_; }
+  void charge(int64_t bytes) { charged_ += bytes; }
   // A new run begins.
   void restart() { peak_ = live_; }
   // Frees all idle blocks.
@@ -70,7 +72,7 @@ class BlockPool {
   static constexpr int kClasses = 256;
   static constexpr int64_t kKept = 1 << 20;  // idle bytes that are always allowed
   Block* free_[kClasses] = {};
-  int64_t live_ = 0, idle_ = 0, peak_ = 0;
+  int64_t live_ = 0, idle_ = 0, peak_ = 0, charged_ = 0;
 };
 
 }  // namespace opforge::session

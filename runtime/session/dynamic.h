@@ -71,6 +71,7 @@ class DynamicRun {
   Status scalar_result(uint32_t n, int64_t number);
   Status position(uint32_t n, int32_t value, int64_t size, int64_t* position);
   std::shared_ptr<Sequence> take_sequence(uint32_t n, uint32_t input);
+  Status give(uint32_t n, std::shared_ptr<Sequence> sequence);
 
   Error& fail(uint32_t n, Status status, const char* what) const;
   // The value, moved out of its place where nobody reads it after node n.

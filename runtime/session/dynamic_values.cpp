@@ -38,8 +38,7 @@ Status DynamicRun::value_node(uint32_t n) {
       auto made = std::make_shared<Sequence>();
       for (uint32_t k = 0; k < info.record->inputs; ++k)
         made->items.push_back(static_cast<const Item&>(slots_[info.inputs[k]]));
-      slots_[out].sequence = std::move(made);
-      return OPFORGE_STATUS_OK;
+      return give(n, std::move(made));
     }
     case Control::kSequenceInsert:
       return insert(n);
@@ -99,6 +98,21 @@ std::shared_ptr<Sequence> DynamicRun::take_sequence(uint32_t n, uint32_t input) 
   return std::make_shared<Sequence>(*sequence);
 }
 
+// Makes a sequence the node's result, and charges its list.
+Status DynamicRun::give(uint32_t n, std::shared_ptr<Sequence> sequence) {
+  const auto bytes = static_cast<int64_t>(sequence->items.size() * sizeof(Item));
+  pool_.charge(bytes - sequence->charged);
+  sequence->pool = &pool_;
+  sequence->charged = bytes;
+  if (!model_.affordable(pool_.live_bytes())) {
+    return fail(n, OPFORGE_STATUS_OUT_OF_MEMORY,
+                "the values of a run take more memory than the session allows")
+        .found("a sequence of %zu tensors", sequence->items.size());
+  }
+  slots_[model_.node(n).outputs[0]].sequence = std::move(sequence);
+  return OPFORGE_STATUS_OK;
+}
+
 Status DynamicRun::insert(uint32_t n) {
   const NodeInfo& info = model_.node(n);
   const auto size = static_cast<int64_t>(slots_[info.inputs[0]].sequence->items.size());
@@ -112,8 +126,7 @@ Status DynamicRun::insert(uint32_t n) {
   Item item = slots_[info.inputs[1]];
   std::shared_ptr<Sequence> sequence = take_sequence(n, 0);
   sequence->items.insert(sequence->items.begin() + where, std::move(item));
-  slots_[info.outputs[0]].sequence = std::move(sequence);
-  return OPFORGE_STATUS_OK;
+  return give(n, std::move(sequence));
 }
 
 Status DynamicRun::erase(uint32_t n) {
@@ -125,8 +138,7 @@ Status DynamicRun::erase(uint32_t n) {
     return *error_;
   std::shared_ptr<Sequence> sequence = take_sequence(n, 0);
   sequence->items.erase(sequence->items.begin() + where);
-  slots_[info.outputs[0]].sequence = std::move(sequence);
-  return OPFORGE_STATUS_OK;
+  return give(n, std::move(sequence));
 }
 
 Status DynamicRun::at(uint32_t n) {
@@ -190,8 +202,7 @@ Status DynamicRun::split(uint32_t n) {
         .wanted("parts that add up to %lld", static_cast<long long>(total))
         .found("%lld after %lld parts", static_cast<long long>(begin), static_cast<long long>(index));
   }
-  slots_[info.outputs[0]].sequence = std::move(made);
-  return OPFORGE_STATUS_OK;
+  return give(n, std::move(made));
 }
 
 Status DynamicRun::concat(uint32_t n) {
@@ -219,10 +230,12 @@ Status DynamicRun::concat(uint32_t n) {
   int64_t total = 0;
   for (const Item& item : items) {
     Shape one = item.tensor.shape;
-    if (stack && one.rank < kMaxRank) {
+    if (stack && one.rank + 1 == first.rank) {
       for (int k = one.rank; k > axis; --k) one.dims[k] = one.dims[k - 1];
       one.dims[axis] = 1;
       ++one.rank;
+    } else if (stack) {
+      one.rank = -1;
     }
     const int64_t length = one.rank == first.rank ? one.dims[axis] : -1;
     if (length >= 0) one.dims[axis] = first.dims[axis];

@@ -14,9 +14,18 @@ struct Item {
   BlockRef memory;  // empty = the file's or the caller's
 };
 
-// Shared by the values that hold it; changed in place only by its one holder.
+// Shared by the values that hold it; changed in place only by its one holder. What its list takes is charged
+// to the pool of the run, so that a limit of memory holds for sequences of nothing, too.
 struct Sequence {
+  Sequence() = default;
+  Sequence(const Sequence& other) : items(other.items) {}
+  Sequence& operator=(const Sequence&) = delete;
+  ~Sequence() {
+    if (pool != nullptr) pool->charge(-charged);
+  }
   std::vector<Item> items;
+  BlockPool* pool = nullptr;
+  int64_t charged = 0;
 };
 
 // An empty optional has neither a tensor nor a sequence.

@@ -20,6 +20,8 @@ __all__ = ["Given", "body_of", "infer"]
 
 MAX_ROUNDS = 8
 """After so many rounds nothing is said about the carried values; two are usual."""
+DEEP = 5
+"""Of a loop with so many levels of subgraphs inside nothing is said at once: rounds multiply with every level."""
 
 BATCHLESS = 9
 """Opset from which a Scan has no batch; the older form is rewritten before anything is asked about it."""
@@ -90,6 +92,11 @@ def _if(node: ir.Node, opset: int, graph: InferGraph, dims_of: DimsOf) -> int:
     return changed
 
 
+def _levels(graph: ir.Graph) -> int:
+    """Return how deep subgraphs are nested in a graph."""
+    return max((1 + _levels(inner) for node in graph for inner in _edit.subgraphs(node)), default=0)
+
+
 def _carried(
     node: ir.Node,
     opset: int,
@@ -105,7 +112,8 @@ def _carried(
     inside = body.inputs[first_input : first_input + len(initial)]
     for value, outer in zip(inside, initial, strict=True):
         _set(value, outer, None)
-    assumed = [dims_of(v) for v in initial]
+    deep = _levels(body) >= DEEP
+    assumed: list[Dims] = [None if deep else dims_of(v) for v in initial]
     for turn in range(MAX_ROUNDS + 1):
         changed = graph(body, opset, {**fixed, **dict(zip(inside, assumed, strict=True))})
         results = [dims_of(v) for v in body.outputs[first_output : first_output + len(initial)]]

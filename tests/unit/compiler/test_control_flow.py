@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -445,6 +446,29 @@ def test_runs_at_one_time_share_nothing(tmp_path: Path) -> None:
             for got, want in zip(threads.map(session.run, feeds), expected, strict=True):
                 for name, value in want.items():
                     np.testing.assert_array_equal(got[name], value)
+
+
+def test_many_levels_of_loops_compile_in_time(tmp_path: Path) -> None:
+    """Each level changes a shape, so that the search for what stays the same begins anew at each."""
+    inner = "r = Concat <axis = 0> (s, x)"
+    for k in range(20):
+        body = f"t{k} = Identity(s) {inner}" if k else inner
+        inner = (
+            f"r = Loop (one, yes, s) <body = b{k} (int64 i, bool go, float[N] s) => (bool go, float[N] r) {{ {body} }}>"
+        )
+    text = f"""
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[1] x, float[1] s) => (float[M] r) {{
+      one = Constant <value_int = 1> ()
+      yes = Constant <value = bool {{1}}> ()
+      {inner}
+    }}
+    """
+    x = np.ones(1, F32)
+    started = time.process_time()
+    got = run(parsed(text), {"x": x, "s": x}, tmp_path)
+    assert time.process_time() - started < 20
+    np.testing.assert_array_equal(got["r"], [1, 1])
 
 
 def test_deep_nesting_is_refused() -> None:
