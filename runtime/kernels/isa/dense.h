@@ -139,9 +139,8 @@ static OPFORGE_INLINE int64_t dense_group(int64_t left, bool half, int64_t limit
     if (left == 1) return 1;
     --left;
   }
-  if (limit <= 2) return least(left, limit);
-  if (left <= 4) return left;
-  return left % 3 == 0 || left == 5 ? 3 : 4;
+  if (limit <= 2 || left <= limit) return least(left, limit);
+  return limit == 3 || left % 3 == 0 || left == 5 ? 3 : 4;
 }
 
 }  // namespace OPFORGE_ISA

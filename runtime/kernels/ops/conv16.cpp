@@ -18,8 +18,9 @@ struct ConvState {
   Epilogue epilogue;
   int32_t residual = -1;  // input index
   Part part;
-  int64_t groups = 1;                                     // direct
-  const float *merged = nullptr, *merged_bias = nullptr;  // ConvTranspose into a plain output
+  int64_t tile_blocks = 0, strip_kb = 0, winograd_tiles = 0;  // what tuning chose, 0 = by the shapes
+  int64_t groups = 1;                                         // direct
+  const float *merged = nullptr, *merged_bias = nullptr;      // ConvTranspose into a plain output
 };
 
 Status bad_weights(LoadContext& c, const char* packing) {
@@ -70,6 +71,12 @@ Status conv_load(LoadContext& c) {
   if (s->part.any() && (s->epilogue.program != nullptr || c.n_inputs > 4))
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "a part of the channels has no epilogue");
   if (!s->part.any() && c.n_inputs > 3 && c.inputs[3].present()) s->residual = 3;
+  s->tile_blocks = c.attributes->get_int("tile_blocks", 0);
+  s->strip_kb = c.attributes->get_int("strip_kb", 0);
+  s->winograd_tiles = c.attributes->get_int("winograd_tiles", 0);
+  if (s->tile_blocks < 0 || s->tile_blocks > 4 || s->strip_kb < 0 || s->strip_kb > 1 << 16 ||
+      s->winograd_tiles < 0 || s->winograd_tiles > 256)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "tile_blocks, strip_kb or winograd_tiles out of range");
   s->groups = c.attributes->get_int("group", 1);
   if (s->groups < 1 || s->groups > 1 << 20 ||
       (s->groups > 1 && (s->channels_in % (16 * s->groups) != 0 || s->channels_out % (16 * s->groups) != 0)))
@@ -142,7 +149,7 @@ Cuts cuts_of(const ConvState& s, const ConvArgs& a) {
       // A strip's input stays in cache while all output blocks pass over it; where the weights are many,
       // larger strips, or several images, read them less often.
       const int64_t input = 4 * padded8(a.x.channels) * width * height * a.stride_h * a.stride_w;
-      const int64_t fit = weights <= kMuchWeight ? 131072 : 393216;
+      const int64_t fit = s.strip_kb > 0 ? s.strip_kb * 1024 : weights <= kMuchWeight ? 131072 : 393216;
       cuts.strips = lesser(height, ceil_div(input, fit));
       if (cuts.strips == 1) cuts.images = lesser(images, greater<int64_t>(1, fit / input));
       // Of a wide group of output blocks, weights that exceed the second cache are read anew for every tile.
@@ -161,12 +168,15 @@ Cuts cuts_of(const ConvState& s, const ConvArgs& a) {
       const int64_t tiles = tile_count(a);
       const int64_t fit = greater<int64_t>(400 * 1024, weights / 4) /
                           (144 * (padded8(s.channels_in) + padded8(s.channels_out)));
-      const int64_t batches = ceil_div(tiles, lesser<int64_t>(84, greater<int64_t>(14, fit)));
+      const int64_t most =
+          s.winograd_tiles > 0 ? s.winograd_tiles : lesser<int64_t>(84, greater<int64_t>(14, fit));
+      const int64_t batches = ceil_div(tiles, most);
       cuts.batch = ceil_div(tiles, batches);
       cuts.shared = weights > 1 << 20;
       break;
     }
   }
+  if (s.tile_blocks > 0) cuts.tile_blocks = s.tile_blocks;
   return cuts;
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from opforge.bin import format as bin_format
+from opforge.bin import tuning
 from opforge.bin.format import PlanEntry
 from opforge.bin.lowering import (
     attention,
@@ -47,7 +50,7 @@ def compile(
     *,
     target: str = "cpu",
     precision: str = "model",
-    tune: bool = False,
+    tune: bool | Mapping[str, Sequence[int]] = False,
     operators: str | None = None,
 ) -> CompileReport:
     """Compile an ONNX model to a .bin.
@@ -57,7 +60,9 @@ def compile(
         out_path: the file to write; a file there is replaced in one step.
         target: what the file is compiled for; "cpu" is one packing that every instruction set reads in place.
         precision: "model" keeps the model's dtypes.
-        tune: measure alternatives on this machine (nothing to choose for the target "cpu").
+        tune: measure alternatives for convolutions on this machine (tiles, strips, Winograd or direct) and store the
+            faster ones as attributes of their nodes; the file still runs everywhere. A mapping gives the shapes of
+            inputs to measure with; True takes 1 for an open first dimension and 64 for other open ones.
         operators: "registry" or "body" decides for custom nodes that have both a registered operator and a body in
             the model that disagree; None makes that an error.
 
@@ -101,7 +106,7 @@ def compile_program(
     *,
     target: str = "cpu",
     precision: str = "model",
-    tune: bool = False,
+    tune: bool | Mapping[str, Sequence[int]] = False,
     operators: str | None = None,
     check: bool = False,
     require_kernels: bool = True,
@@ -121,13 +126,17 @@ def compile_program(
     _choice("precision", precision, PRECISIONS)
     model, digest = load.load(model_or_path)
     report = CompileReport(target=target, opset=model.opset_imports.get("", 0), source_nodes=len(_edit.nodes(model)))
-    if tune:
-        report.warnings.append("tune=True has no effect: the target cpu chooses its tiles when it is loaded")
     report.warnings += _defaults(model)
     close_subgraphs.call(model)
     report.warnings += resolve.resolve(model, operators)
     report.passes, report.conversions = pipeline.prepare(model, check=check)
-    graph = lower(model)
+    choices: convolution.Choices = {}
+    if tune is not False:
+        choices, report.tuned, warnings = tuning.try_tune(
+            partial(lower, model), emit.emit, {} if tune is True else tune
+        )
+        report.warnings += warnings
+    graph = lower(model, choices)
     if require_kernels:
         support.require_kernels(graph)
     program = emit.emit(graph)
@@ -139,11 +148,11 @@ def compile_program(
     return program, describe(report, graph, program)
 
 
-def lower(model: ir.Model) -> Graph:
+def lower(model: ir.Model, choices: convolution.Choices | None = None) -> Graph:
     """Select kernels, fuse, and lay out."""
     main = select.select(model)
     for graph in main.walk():
-        convolution.block_convolutions(graph)
+        convolution.block_convolutions(graph, choices if graph is main else None)
         fuse.fuse(graph)
         attention.join_products(graph)
         layout.assign_layouts(graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from opforge.bin.packing import winograd_fits
 from opforge.bin.program import Layout
 from opforge.passes._dims import Dim
 
-__all__ = ["block_convolutions", "halo_of"]
+__all__ = ["Choices", "block_convolutions", "halo_of"]
 
 FIRST_CHANNELS = 4
 """A plain image of so few channels is read as it lies."""
@@ -24,11 +25,16 @@ TYPICAL = 64
 """Height or width that is assumed where the model leaves it open."""
 
 
-def block_convolutions(graph: Graph) -> None:
+Choices = Mapping[str, Mapping[str, int | str]]
+"""What tuning chose: name of a convolution's result -> attributes of its node."""
+
+
+def block_convolutions(graph: Graph, choices: Choices | None = None) -> None:
     """Replace convolutions that the blocked kernels take; their outputs become blocked."""
+    chosen = choices or {}
     for k, node in enumerate(graph.nodes):
         if node.domain == "" and node.op in ("Conv", "ConvTranspose"):
-            made = _conv(node) if node.op == "Conv" else _transposed(node)
+            made = _conv(node, chosen.get(node.output.name, {})) if node.op == "Conv" else _transposed(node)
             if made is not None:
                 graph.nodes[k] = made
 
@@ -51,7 +57,7 @@ def _common(node: Node) -> tuple[Value, np.ndarray[Any, Any], list[int]] | None:
     return x, weight, pads
 
 
-def _conv(node: Node) -> Node | None:
+def _conv(node: Node, chosen: Mapping[str, int | str]) -> Node | None:
     found = _common(node)
     if found is None:
         return None
@@ -77,8 +83,10 @@ def _conv(node: Node) -> Node | None:
         pass
     elif channels <= FIRST_CHANNELS and dilations == [1, 1] and not _will_be_blocked(x):
         algorithm, packing = "first", "first16"
-    elif (kh, kw) == (3, 3) and strides == dilations == [1, 1] and _pays(node, channels, out):
-        algorithm, packing = "winograd", "winograd16"
+    elif (kh, kw) == (3, 3) and strides == dilations == [1, 1]:
+        default = "winograd" if _pays(node, channels, out) else "direct"
+        if chosen.get("algorithm", default) == "winograd":
+            algorithm, packing = "winograd", "winograd16"
     attributes = {
         "algorithm": algorithm,
         "kernel_shape": [kh, kw],
@@ -90,6 +98,8 @@ def _conv(node: Node) -> Node | None:
     }
     if group > 1 and not depthwise:
         attributes["group"] = group
+    attributes["key"] = node.output.name
+    attributes.update({k: v for k, v in chosen.items() if k != "algorithm"})
     return _made("Conv", node, x, weight, packing, attributes)
 
 

@@ -17,7 +17,7 @@ from opforge.passes._dims import Dim
 
 __all__ = ["emit"]
 
-_HIDDEN = ("rows",)
+_HIDDEN = ("rows", "key")
 """Attributes that only the compiler reads."""
 
 

@@ -31,6 +31,7 @@ class CompileReport:
         layouts: layout -> number of values that lie so.
         conversions: layout conversions and dtype conversions that were inserted.
         custom: custom operator -> how it runs.
+        tuned: convolution, what tuning chose for it, and its time before and after.
         warnings: what the caller should know.
     """
 
@@ -48,6 +49,7 @@ class CompileReport:
     layouts: dict[str, int] = field(default_factory=dict)
     conversions: list[str] = field(default_factory=list)
     custom: dict[str, str] = field(default_factory=dict)
+    tuned: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class CompileReport:
         lines += [f"  {title:<13}{_counts(row)}" for title, row in rows.items() if row]
         lines += [f"  custom       {name}: {how}" for name, how in self.custom.items()]
         lines += [f"  conversion   {text}" for text in self.conversions]
+        lines += [f"  tuned        {text}" for text in self.tuned]
         lines += [f"  warning      {text}" for text in self.warnings]
         return "\n".join(lines)
 

@@ -9,6 +9,7 @@ import click
 
 from opforge.cli._output import emit, json_option, progress, size_text
 from opforge.cli._targets import load_packages
+from opforge.errors import ArgumentError
 
 __all__ = ["command"]
 
@@ -33,6 +34,14 @@ Examples:
     type=click.Choice(["registry", "body"]),
     help="Where a custom node's meaning comes from when its body and the registered operator disagree.",
 )
+@click.option("--tune", is_flag=True, help="Measure alternatives on this machine and store the faster ones.")
+@click.option(
+    "--tune-shape",
+    "shapes",
+    multiple=True,
+    metavar="INPUT=1x3x640x640",
+    help="Shape of an input to measure with. [default: the model's; open sizes are 1 for the first, 64 for others]",
+)
 @json_option
 def command(
     model: Path,
@@ -41,6 +50,8 @@ def command(
     target: str,
     precision: str,
     operators: str | None,
+    tune: bool,
+    shapes: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Compile MODEL to a .bin, which runs without Python, frameworks or compilers.
@@ -50,12 +61,13 @@ def command(
     """
     from opforge.bin.compiler import compile as compile_model
 
+    tuned = dict(map(_shape, shapes)) if shapes else tune
     load_packages(packages)
     path = output or model.with_suffix(".bin")
     path.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with progress(f"compiling {model.name}", as_json):
-        report = compile_model(model, path, target=target, precision=precision, operators=operators)
+        report = compile_model(model, path, target=target, precision=precision, tune=tuned, operators=operators)
     seconds = time.perf_counter() - started
 
     def text() -> None:
@@ -64,3 +76,12 @@ def command(
 
     content = {"output": str(path), "bytes": path.stat().st_size, "seconds": round(seconds, 3)}
     emit({**content, "report": report.as_dict()}, as_json, text)
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    """Read ``x=1x3x640x640``."""
+    name, _, sizes = text.rpartition("=")
+    parts = sizes.split("x")
+    if not name or not all(p.isdecimal() for p in parts):
+        raise ArgumentError("not a shape", where="--tune-shape", expected="INPUT=1x3x640x640", got=text)
+    return name, [int(p) for p in parts]
