@@ -16,7 +16,7 @@ size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
 
 // Where the parts of a program lie in its memory.
 struct Layout {
-  size_t types, sum_to, widths, attributes, attribute_splats, constants, steps, total;
+  size_t types, sum_to, widths, attributes, attribute_splats, constants, steps, chains, total;
   explicit Layout(const Blob& b) {
     types = aligned(sizeof(Linked));
     sum_to = types + aligned(size_t(b.n_inputs + b.n_attributes + b.n_outputs));
@@ -25,7 +25,8 @@ struct Layout {
     attribute_splats = attributes + aligned(8 * size_t(b.n_attributes));
     constants = attribute_splats + kConstantBytes * size_t(b.n_attributes);
     steps = constants + kConstantBytes * size_t(b.n_constants);
-    total = steps + aligned(sizeof(Step) * size_t(b.n_instructions + b.n_outputs));
+    chains = steps + aligned(sizeof(Step) * size_t(b.n_instructions + b.n_outputs));
+    total = chains + aligned(sizeof(ChainOp) * 2 * size_t(b.n_instructions));
   }
 };
 
@@ -147,7 +148,7 @@ Status link(const void* data, DType dtype, const double* attributes, uint32_t wa
                 linker.element(blob.first_constant() + k), blob.constant(k));
   }
   linker.mark(wanted);
-  const int n = linker.plan(wanted);
+  const int n = linker.plan(wanted, reinterpret_cast<ChainOp*>(base + layout.chains));
   if (!linker.assign(p, steps, n)) {
     return refuse(reason, reason_size, OPFORGE_STATUS_UNSUPPORTED,
                   "too many values live at once for the interpreter");

@@ -2,7 +2,7 @@
 // reader, which slot each value lives in.
 #pragma once
 
-#include "bytecode/isa/program.h"
+#include "bytecode/isa/chain.h"
 
 namespace opforge {
 namespace OPFORGE_ISA {
@@ -33,13 +33,24 @@ inline Element element_of(ValueType type, bool f64) {
   return Element::kF32;
 }
 
-// An instruction that will be executed: up to four operands, after fusion.
+// An instruction that will be executed: up to four operands, after fusion, or a chain of instructions.
 struct Planned {
   Handler run;
   uint16_t value;       // what it defines, or the output number of a copy
   uint16_t operand[4];  // values
   uint8_t n_operands;
   bool is_copy;
+  uint16_t links = 0;
+  ChainOp* chain = nullptr;  // a and b are values until slots are assigned
+
+  template <class F>
+  void each_operand(F&& f) const {
+    for (int o = 0; o < n_operands; ++o) f(operand[o]);
+    for (int k = 0; k < links; ++k) {
+      if (chain[k].a != bc::kNone) f(chain[k].a);
+      if (chain[k].b != bc::kNone) f(chain[k].b);
+    }
+  }
 };
 
 inline bool cheap(uint16_t opcode) {
@@ -80,16 +91,20 @@ class Linker {
     }
   }
 
-  // The list of instructions, cheap ones joined with the only reader of their result.
-  int plan(uint32_t wanted) {
+  // The list of instructions, cheap ones joined with the only reader of their result. chains: room for twice
+  // as many links as there are instructions.
+  int plan(uint32_t wanted, ChainOp* chains) {
     const int first = blob_.first_instruction();
     for (int k = 0; k < blob_.n_instructions; ++k) absorbed_[first + k] = pair_[first + k] = false;
+    find_chains();
     for (int k = 0; k < blob_.n_instructions; ++k) {
       if (needed_[first + k]) find_partner(k);
     }
     int n = 0;
     for (int k = 0; k < blob_.n_instructions; ++k) {
-      if (needed_[first + k] && !absorbed_[first + k]) planned_[n++] = make(k);
+      if (!needed_[first + k] || absorbed_[first + k]) continue;
+      planned_[n] = length_[first + k] ? make_chain(k, chains) : make(k);
+      chains += planned_[n++].links;
     }
     // A value that is several outputs, or no instruction's result, is copied.
     for (int k = 0; k < blob_.n_outputs; ++k) {
@@ -105,10 +120,10 @@ class Linker {
   bool assign(Linked& p, Step* steps, int n) {
     const int first = blob_.first_instruction();
     for (int v = 0; v < first; ++v) slot_[v] = uint16_t(v);
-    for (int v = first; v < blob_.n_values(); ++v) last_[v] = 0;
+    for (int v = first; v < blob_.n_values(); ++v) last_[v] = 0, freed_[v] = false;
     int width = 4;
     for (int i = 0; i < n; ++i) {
-      for (int o = 0; o < planned_[i].n_operands; ++o) last_[planned_[i].operand[o]] = uint16_t(i);
+      planned_[i].each_operand([&](int v) { last_[v] = uint16_t(i); });
       if (!planned_[i].is_copy && width_of(element_[planned_[i].value]) > 4) width = 8;
     }
     for (int k = 0; k < blob_.n_outputs; ++k) {
@@ -119,14 +134,15 @@ class Linker {
       const Planned& planned = planned_[i];
       Step& step = steps[i];
       step.run = planned.run;
+      step.links = planned.links;
+      step.chain = planned.chain;
       uint16_t* const to[4] = {&step.a, &step.b, &step.c, &step.d};
       for (int o = 0; o < 4; ++o) *to[o] = o < planned.n_operands ? slot_[planned.operand[o]] : uint16_t(0);
-      for (int o = 0; o < planned.n_operands; ++o) {  // dying operands free their slots, each once
-        const int v = planned.operand[o];
-        bool seen = false;
-        for (int e = 0; e < o; ++e) seen |= planned.operand[e] == v;
-        if (!seen && v >= first && last_[v] == i && slot_[v] >= p.first_temp()) free_[n_free++] = slot_[v];
-      }
+      planned.each_operand([&](int v) {  // dying operands free their slots, each once
+        if (v < first || last_[v] != i || slot_[v] < p.first_temp() || freed_[v]) return;
+        freed_[v] = true;
+        free_[n_free++] = slot_[v];
+      });
       if (planned.is_copy) {
         step.out = uint16_t(p.first_output() + planned.value);
       } else if (direct_[planned.value]) {
@@ -135,6 +151,11 @@ class Linker {
       } else {
         // Elements of different width would overtake each other in a shared tile.
         step.out = slot_[planned.value] = take_slot(p, planned, n_free, n_temps);
+      }
+      for (int k = 0; k < planned.links; ++k) {
+        ChainOp& op = planned.chain[k];
+        if (op.a != bc::kNone) op.a = slot_[op.a];
+        if (op.b != bc::kNone) op.b = slot_[op.b];
       }
     }
     p.n_temps = n_temps;
@@ -160,6 +181,7 @@ class Linker {
     const auto fusable = [&](int v) {
       return v >= first && uses_[v] == 1 && !output_of_[v] && !pair_[v] && !absorbed_[v];
     };
+    if (length_[self]) return;
     if (i.opcode == bc::op_select && f32(self) && fusable(i.operand[0])) {
       const Instruction c = blob_.instruction(i.operand[0] - first);
       if (comparison(c.opcode) && f32(c.operand[0])) absorb(self, i.operand[0]);
@@ -170,6 +192,63 @@ class Linker {
         return absorb(self, v);
       }
     }
+  }
+  // Chains of three instructions and more: of each, all but the last are absorbed, and length_ is kept for
+  // the last. A longer way back is preferred where an instruction has two.
+  void find_chains() {
+    const int first = blob_.first_instruction();
+    const auto links_to = [&](int self, const Instruction& i, int v) {
+      int reads = 0;
+      for (int o = 0; o < operands_of(i); ++o) reads += i.operand[o] == v;
+      return v >= first && reads == 1 && uses_[v] == 1 && !output_of_[v] && length_[v] > 0 &&
+             length_[v] < kMaxChain && needed_[self];
+    };
+    for (int k = 0; k < blob_.n_instructions; ++k) {
+      const int self = first + k;
+      const Instruction i = blob_.instruction(k);
+      bool all = needed_[self] && f32(self) && chained(i.opcode);
+      for (int o = 0; o < operands_of(i); ++o) all &= f32(i.operand[o]);
+      length_[self] = all;
+      for (int o = 0; all && o < operands_of(i); ++o) {
+        const int v = i.operand[o];
+        if (!links_to(self, i, v) || length_[v] < length_[self]) continue;
+        length_[self] = uint8_t(length_[v] + 1);
+        from_[self] = uint16_t(v);
+      }
+    }
+    for (int self = blob_.n_values() - 1; self >= first; --self) {
+      if (absorbed_[self]) continue;
+      if (length_[self] < 3) {
+        length_[self] = 0;
+        continue;
+      }
+      pair_[self] = true;  // nobody absorbs it
+      for (int v = self, left = length_[self]; --left > 0;) absorbed_[v = from_[v]] = true;
+    }
+  }
+  Planned make_chain(int k, ChainOp* to) const {
+    const int first = blob_.first_instruction(), self = first + k, n = length_[self];
+    int order[kMaxChain];
+    for (int v = self, at = n; at-- > 0; v = from_[v]) order[at] = v;
+    int links = 0;
+    for (int j = 0; j < n; ++j) {
+      const Instruction i = blob_.instruction(order[j] - first);
+      int at = 0;
+      if (j == 0) {
+        to[links] = chain_begin();
+        to[links++].a = i.operand[0];
+      } else {
+        while (i.operand[at] != order[j - 1]) ++at;
+      }
+      ChainOp& op = to[links++] = chain_op(i.opcode, at);
+      for (int o = 0; o < operands_of(i); ++o) {
+        if (o != at) (op.a == bc::kNone ? op.a : op.b) = i.operand[o];
+      }
+    }
+    Planned planned = {run_chain, uint16_t(self), {}, 0, false};
+    planned.links = uint16_t(links);
+    planned.chain = to;
+    return planned;
   }
   void absorb(int self, int inner) {
     absorbed_[inner] = true;
@@ -226,12 +305,9 @@ class Linker {
     for (int k = 0; k < blob_.n_outputs; ++k) {
       if (blob_.output(k).value < blob_.n_inputs) return false;
     }
-    for (int i = at + 1; i < n; ++i) {
-      for (int o = 0; o < planned_[i].n_operands; ++o) {
-        if (planned_[i].operand[o] < blob_.n_inputs) return false;
-      }
-    }
-    return direct_[v] = true;
+    bool later = false;
+    for (int i = at + 1; i < n; ++i) planned_[i].each_operand([&](int o) { later |= o < blob_.n_inputs; });
+    return direct_[v] = !later;
   }
 
   uint16_t take_slot(const Linked& p, const Planned& planned, int& n_free, int& n_temps) const {
@@ -239,10 +315,7 @@ class Linker {
     const int width = width_of(element_[planned.value]);
     for (int f = n_free - 1; f >= 0; --f) {
       bool clash = false;
-      for (int o = 0; o < planned.n_operands; ++o) {
-        const int v = planned.operand[o];
-        clash |= slot_[v] == free_[f] && width_of(element_[v]) != width;
-      }
+      planned.each_operand([&](int v) { clash |= slot_[v] == free_[f] && width_of(element_[v]) != width; });
       if (clash) continue;
       const uint16_t slot = free_[f];
       free_[f] = free_[--n_free];
@@ -256,7 +329,9 @@ class Linker {
   const bool f64_;
   Element element_[bc::kMaxBlobValues];
   bool needed_[bc::kMaxBlobValues], absorbed_[bc::kMaxBlobValues], pair_[bc::kMaxBlobValues],
-      direct_[bc::kMaxBlobValues] = {};
+      direct_[bc::kMaxBlobValues] = {}, freed_[bc::kMaxBlobValues];
+  uint8_t length_[bc::kMaxBlobValues];  // of the chain that ends here, in instructions
+  uint16_t from_[bc::kMaxBlobValues];   // the link before
   uint16_t uses_[bc::kMaxBlobValues], inner_[bc::kMaxBlobValues], last_[bc::kMaxBlobValues],
       slot_[bc::kMaxBlobValues];
   uint32_t output_of_[bc::kMaxBlobValues];

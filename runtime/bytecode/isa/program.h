@@ -25,9 +25,16 @@ inline int width_of(Element e) { return kElementWidth[static_cast<int>(e)]; }
 // slots: where each operand lies (bool as bytes); steps: 1 = an array, 0 = a scalar with kSplat copies.
 struct Step;
 using Handler = void (*)(const Step& step, char* const* slots, const int32_t* steps, int64_t n);
+// A link of a chain (chains.cpp): `run` holds its functions, a and b are slots, or bc::kNone.
+struct ChainOp {
+  void (*run[4])();
+  uint16_t a, b;
+};
 struct Step {
   Handler run;
   uint16_t out, a, b, c, d;
+  uint16_t links;
+  const ChainOp* chain;
 };
 
 constexpr int64_t kTile = ew::kTile;
