@@ -8,8 +8,8 @@ namespace OPFORGE_ISA {
 namespace {
 
 constexpr int kVectors = 16 / kWidth;  // of a block
-constexpr int kTileRows = kWidth == 16 ? 6 : kWidth == 8 ? 4 : 2;
-constexpr int kTileBlocks = kWidth == 16 ? 4 : 1;
+constexpr int kTileRows = kWidth == 16 ? 12 : kWidth == 8 ? 4 : 2;
+constexpr int kTileBlocks = kWidth == 16 ? 2 : 1;  // 24 sums; the weights of a tile stay in the first cache
 
 // Writes the sums of P rows, NB * 16 side by side.
 using TileFn = void (*)(const IntegerArgs& g, int64_t row, int64_t block, int32_t* sums);
@@ -63,14 +63,13 @@ __attribute__((noinline)) void finish(const IntegerArgs& g, const int32_t* sums,
 }
 
 struct Tiles {
-  TileFn wide[kTileRows + 1] = {}, two[kTileRows + 1] = {}, one[kTileRows + 1] = {};
+  TileFn wide[kTileRows + 1] = {}, one[kTileRows + 1] = {};
 };
 template <class Dot>
 struct TilesOf : Tiles {
   template <int P>
   constexpr void fill() {
     wide[P] = tile<Dot, P, kTileBlocks>;
-    two[P] = tile < Dot, P, kTileBlocks < 2 ? 1 : 2 > ;
     one[P] = tile<Dot, P, 1>;
     if constexpr (P > 1) fill<P - 1>();
   }
@@ -92,8 +91,8 @@ void integer_product(const IntegerArgs& g, int64_t m0, int64_t m1, int64_t block
   const int64_t rows = m1 - m0, count = (rows + kTileRows - 1) / kTileRows;
   for (int64_t block = block0; block < block1;) {
     const int64_t left = block1 - block;
-    const TileFn* fn = left >= kTileBlocks ? tiles.wide : left >= 2 ? tiles.two : tiles.one;
-    const int64_t width = left >= kTileBlocks ? kTileBlocks : left >= 2 ? 2 : 1;
+    const TileFn* fn = left >= kTileBlocks ? tiles.wide : tiles.one;
+    const int64_t width = left >= kTileBlocks ? kTileBlocks : 1;
     int64_t m = m0;
     for (int64_t i = 0; i < count; ++i) {  // even pieces
       const int64_t p = rows / count + (i < rows % count ? 1 : 0);
@@ -176,8 +175,9 @@ void transpose_bytes(const uint8_t* from, int64_t from_row, int64_t rows, int64_
   const Bytes16 mask = flip - Bytes16{};
   for (int64_t r = 0; r < rows; r += 16) {
     for (int64_t c = 0; c < columns; c += 16) {
-      if (r + 16 <= rows && c + 16 <= columns) {
-        transpose16(from + r * from_row + c, from_row, to + c * to_row + r, to_row, mask);
+      if (rows >= 16 && columns >= 16) {  // the last block overlaps the one before it
+        const int64_t r0 = least(r, rows - 16), c0 = least(c, columns - 16);
+        transpose16(from + r0 * from_row + c0, from_row, to + c0 * to_row + r0, to_row, mask);
         continue;
       }
       for (int64_t i = r; i < least(rows, r + 16); ++i)

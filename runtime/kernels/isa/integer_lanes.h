@@ -18,8 +18,6 @@ struct IntegersOf {
   typedef int32_t Memory __attribute__((vector_size(L * 4), aligned(1), may_alias));
   typedef uint32_t Unsigned __attribute__((vector_size(L * 4)));
   typedef int16_t Pairs __attribute__((vector_size(L * 4)));
-  typedef double Doubles __attribute__((vector_size(L * 8)));
-  typedef int64_t Longs __attribute__((vector_size(L * 8)));
   typedef int8_t Bytes __attribute__((vector_size(L)));
   typedef int8_t BytesMemory __attribute__((vector_size(L), aligned(1), may_alias));
 };
@@ -31,6 +29,17 @@ static OPFORGE_INLINE Ints load_ints(const void* p) {
 }
 static OPFORGE_INLINE void store_ints(int32_t* p, Ints v) {
   *reinterpret_cast<IntegersOf<kWidth>::Memory*>(p) = v;
+}
+static OPFORGE_INLINE bool any_lane(Ints v) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)v, (__m512i)v) != 0;
+#elif defined(__AVX__)
+  return _mm256_testz_si256((__m256i)v, (__m256i)v) == 0;
+#else
+  int32_t all = 0;
+  for (int i = 0; i < kWidth; ++i) all |= v[i];
+  return all != 0;
+#endif
 }
 static OPFORGE_INLINE Ints broadcast4(const uint8_t* p) {
   int32_t four;
@@ -91,44 +100,76 @@ struct DotPairs {
   }
 };
 
-static inline bool has_dot_instruction() {
 #if defined(__AVX2__)
-  unsigned a = 0, b = 0, c = 0, d = 0;
+// Asked once: under a virtual machine the question takes microseconds.
+static inline bool has_dot_instruction() {
+  static int known = -1;
+  int has = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  if (has < 0) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
 #if defined(__AVX512F__)
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c >> 11 & 1) != 0;  // AVX512_VNNI
+    has = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c >> 11 & 1) != 0;  // AVX512_VNNI
 #else
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;  // AVX_VNNI
+    has = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;  // AVX_VNNI
 #endif
+    __atomic_store_n(&known, has, __ATOMIC_RELAXED);
+  }
+  return has != 0;
+}
 #else
-  return false;
+static inline bool has_dot_instruction() { return false; }
 #endif
+
+// To a byte, in doubles, where the product is exact but for its last bits: the rounding is that of the real
+// number.
+__attribute__((noinline)) static void requantize_exactly(const IntegerArgs& g, const int32_t* sums, int64_t n,
+                                                         void* to) {
+  auto* bytes = static_cast<uint8_t*>(to);
+  for (int64_t i = 0; i < kWidth; ++i) {
+    double y = double(sums[i]) * double(g.scale[n + i]);
+    if (g.shift != nullptr) y += double(g.shift[n + i]);
+    y = y > g.least ? y : g.least;
+    y = y < g.most ? y : g.most;
+    y += 6755399441055744.0;  // 1.5 * 2^52: the sum's low bits are the integer
+    int64_t bits;
+    std::memcpy(&bits, &y, sizeof bits);
+    bytes[i] = static_cast<uint8_t>(bits + g.zero);
+  }
+}
+
+// In floats where no lane is so close to a half that their error could decide; else as above.
+static OPFORGE_INLINE void requantize(const IntegerArgs& g, Ints value, int64_t n, void* to) {
+  using Set = IntegersOf<kWidth>;
+  const Vec<kWidth> p = __builtin_convertvector(value, Vec<kWidth>) * load<kWidth>(g.scale + n);
+  const Vec<kWidth> y = g.shift != nullptr ? p + load<kWidth>(g.shift + n) : p;
+  const Vec<kWidth> inside =
+      vmin<kWidth>(vmax<kWidth>(y, splat<kWidth>(float(g.least))), splat<kWidth>(float(g.most)));
+  const Vec<kWidth> magic = splat<kWidth>(12582912.0f);  // 1.5 * 2^23
+  const Vec<kWidth> rounded = inside + magic, off = inside - (rounded - magic);
+  const Ints positive = 0x7fffffff - Ints{};
+  const Vec<kWidth> distance = (Vec<kWidth>)((Ints)off & positive), size = (Vec<kWidth>)((Ints)p & positive);
+  // Two roundings of p and one of the sum with the shift, which is at most as large where it matters.
+  const Ints close = distance + size * 0x1p-21f > 0.5f - 0x1p-11f;
+  if (any_lane(close)) {
+    alignas(64) int32_t sums[kWidth];
+    store_ints(sums, value);
+    return requantize_exactly(g, sums, n, to);
+  }
+  const Ints whole = (Ints)rounded - 0x4b400000 + g.zero;
+  *static_cast<Set::BytesMemory*>(to) = __builtin_convertvector(whole, Set::Bytes);
 }
 
 // kWidth finished sums of columns n.. of one row, to `to`.
 static OPFORGE_INLINE void finish_sums(const IntegerArgs& g, Ints sum, int64_t row, int64_t n, void* to) {
-  using Set = IntegersOf<kWidth>;
-  using Unsigned = Set::Unsigned;
+  using Unsigned = IntegersOf<kWidth>::Unsigned;
   Unsigned total = (Unsigned)sum + (Unsigned)load_ints(g.column + n);
   if (g.row != nullptr) total += (Unsigned)(g.row[row] - Ints{}) * (Unsigned)load_ints(g.row_factor + n);
   const Ints value = (Ints)total;
   if (g.output == IntegerOutput::kI32) return store_ints(static_cast<int32_t*>(to), value);
-  const Vec<kWidth> scale = load<kWidth>(g.scale + n);
-  if (g.output == IntegerOutput::kF32) {
-    Vec<kWidth> y = __builtin_convertvector(value, Vec<kWidth>) * scale;
-    if (g.shift != nullptr) y += load<kWidth>(g.shift + n);
-    return store<kWidth>(static_cast<float*>(to), y);
-  }
-  // In doubles, where the product is exact but for its last bits: the rounding is that of the real number.
-  using Doubles = Set::Doubles;
-  Doubles y = __builtin_convertvector(value, Doubles) * __builtin_convertvector(scale, Doubles);
-  if (g.shift != nullptr) y += __builtin_convertvector(load<kWidth>(g.shift + n), Doubles);
-  const Doubles least = g.least - Doubles{}, most = g.most - Doubles{};
-  y = y > least ? y : least;
-  y = y < most ? y : most;
-  const Doubles magic = 6755399441055744.0 - Doubles{};  // 1.5 * 2^52: the sum's low bits are the integer
-  const Doubles rounded = y + magic;
-  const Ints whole = __builtin_convertvector((Set::Longs)rounded, Ints) + g.zero;
-  *static_cast<Set::BytesMemory*>(to) = __builtin_convertvector(whole, Set::Bytes);
+  if (g.output != IntegerOutput::kF32) return requantize(g, value, n, to);
+  Vec<kWidth> y = __builtin_convertvector(value, Vec<kWidth>) * load<kWidth>(g.scale + n);
+  if (g.shift != nullptr) y += load<kWidth>(g.shift + n);
+  store<kWidth>(static_cast<float*>(to), y);
 }
 
 // Bytes of an element of the output.

@@ -23,6 +23,7 @@ from opforge.bin.lowering import (
     layout,
     load,
     pipeline,
+    quantised,
     resolve,
     select,
     sound,
@@ -152,6 +153,7 @@ def lower(model: ir.Model, choices: convolution.Choices | None = None) -> Graph:
     """Select kernels, fuse, and lay out."""
     main = select.select(model)
     for graph in main.walk():
+        quantised.quantise(graph)
         convolution.block_convolutions(graph, choices if graph is main else None)
         fuse.fuse(graph)
         attention.join_products(graph)

@@ -1,4 +1,4 @@
-"""Gemm with constant f32 weights is Transpose, MatMul, Mul and Add: forms that later passes and the fusion know."""
+"""Gemm with constant or quantised f32 weights is Transpose, MatMul, Mul and Add, which later passes and fusion know."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ REQUIRES: tuple[str, ...] = ("constants",)
 ENSURES: tuple[str, ...] = ()
 
 
+def _is_weight(value: ir.Value | None) -> bool:
+    """Tell whether ``value`` is a constant, or one that is kept quantised."""
+    source = value.producer() if value is not None else None
+    quantised = source is not None and _edit.is_op(source, "DequantizeLinear")
+    return _edit.array(source.inputs[0] if quantised and source is not None else value) is not None
+
+
 def call(model: ir.Model) -> int:
     """Replace; transposes of constants are folded afterwards."""
     count = 0
     for node in _edit.nodes(model):
         if not _edit.is_op(node, "Gemm") or node.graph is None or node.inputs[0] is None:
             continue
-        if node.inputs[0].dtype != ir.DataType.FLOAT or _edit.array(node.inputs[1]) is None:
+        if node.inputs[0].dtype != ir.DataType.FLOAT or not _is_weight(node.inputs[1]):
             continue
         dtype: np.dtype[Any] = node.inputs[0].dtype.numpy()
         name = node.outputs[0].name or "gemm"

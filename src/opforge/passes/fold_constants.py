@@ -79,6 +79,8 @@ def _fold(node: ir.Node, opset: int) -> list[Array] | None:
         return None
     if any(o.type is not None and not isinstance(o.type, ir.TensorType) for o in node.outputs):
         return None  # there are no constant sequences
+    if node.op_type == "DequantizeLinear":
+        return None  # small weights stay small until the products have had their choice
     if (ready := _known(node)) is not None:
         return ready
     inputs = [_edit.array(v) for v in node.inputs]

@@ -19,7 +19,7 @@ from opforge.passes._operators import operator_of
 from opforge.passes.infer_shapes import dims_of
 from opforge.schema import Operator
 
-__all__ = ["ELEMENTWISE", "kind_of", "select"]
+__all__ = ["ELEMENTWISE", "kind_of", "pack_product", "select"]
 
 ELEMENTWISE = "Elementwise"
 """Name of the compiler's node for one elementwise operator; none is left in a program."""
@@ -227,6 +227,11 @@ def _matmul(
     k, n = weight.shape
     packed = Value(b.name, 1, [Dim.of(k), Dim.of(n)], weight, packing="matmul16")
     return Node("opforge", "MatMul", 1, [a, packed, None], outputs, {"K": k, "N": n}, origin)
+
+
+def pack_product(node: Node) -> Node | None:
+    """Make a MatMul whose weights have become constant a product with packed weights."""
+    return _matmul(node.inputs, node.outputs, node.attributes, node.origin)
 
 
 def _constant_of_shape(

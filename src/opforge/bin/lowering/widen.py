@@ -20,6 +20,7 @@ KEEP = frozenset(
     Cast CastLike Concat ConstantOfShape DepthToSpace Expand Flatten Gather GatherElements GatherND Identity
     EyeLike NonZero Pad Reshape Scatter ScatterElements ScatterND Shape Size Slice SpaceToDepth Split Squeeze Tile
     TensorScatter Transpose Trilu Unsqueeze Compress ReverseSequence
+    BitCast DequantizeLinear QLinearMatMul QuantizeLinear
     """.split()
 )
 """Operators that move elements of any type."""

@@ -1,0 +1,184 @@
+"""What QuantizeLinear and DequantizeLinear say: constants, scales, zero points, and the same as elementwise nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opforge.bin.encode import SUB_BYTE
+from opforge.bin.lowering.graph import FLOAT, Node, Value
+from opforge.bin.lowering.select import ELEMENTWISE
+from opforge.passes._dims import Dim
+
+__all__ = ["LIMIT", "Weights", "constant", "dequantised", "elementwise", "number", "settled", "weights"]
+
+Array = np.ndarray[Any, Any]
+
+BYTES = (2, 3)
+"""ONNX numbers of u8 and i8."""
+_REAL = (17, 18, 19, 20, 23, 24)
+"""ONNX numbers of float8 and float4, whose zero point is 0."""
+LIMIT = 4 << 20
+"""Bytes to which weights of less than 8 bits may grow as f32 in the file; larger ones stay as they are."""
+
+
+def number(value: Value | None) -> np.float32 | None:
+    """Return the number of a one-element f32 constant."""
+    if value is None or value.data is None or value.dtype != FLOAT or value.data.size != 1:
+        return None
+    return np.float32(value.data.reshape(-1)[0])
+
+
+def is_node(node: Node | None, *names: str) -> bool:
+    """Tell whether it is one of the named standard nodes."""
+    return node is not None and node.domain == "" and node.op in names
+
+
+def operand(node: Node, index: int) -> Value | None:
+    """Return an input that may be absent."""
+    return node.inputs[index] if len(node.inputs) > index else None
+
+
+def dequantised(node: Node) -> Array | None:
+    """Compute a DequantizeLinear of constants in f32, as the runtime does."""
+    x, scale, zero = (operand(node, k) for k in range(3))
+    if x is None or scale is None or x.data is None or scale.data is None or (zero is not None and zero.data is None):
+        return None
+    values = x.data.astype(np.float32)
+    if zero is not None and zero.data is not None and x.dtype not in _REAL:
+        values = values - _beside(node, zero.data, x.data)
+    result: Array = values * _beside(node, scale.data, x.data)
+    return result if node.output.dtype == FLOAT else None
+
+
+def _beside(node: Node, data: Array, x: Array) -> Array:
+    """Bring a scale or zero point to the shape of ``x`` or one that broadcasts with it."""
+    wide = data.astype(np.float32)
+    axis, block = int(node.attributes.get("axis", 1)), int(node.attributes.get("block_size", 0))
+    if data.size == 1:
+        return wide.reshape(())
+    axis = 0 if x.ndim == 1 else axis % x.ndim
+    if block:
+        return np.repeat(wide, block, axis=axis)[tuple(slice(d) for d in x.shape)]
+    return wide.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+
+
+def constant(value: Value | None) -> Array | None:
+    """Return the f32 elements of a constant, also of one that is dequantised."""
+    if value is None or value.dtype != FLOAT:
+        return None
+    if value.data is None and is_node(value.producer, "DequantizeLinear"):
+        assert value.producer is not None
+        return dequantised(value.producer)
+    return value.data
+
+
+def settled(node: Node) -> Array | None:
+    """Return what a DequantizeLinear of constants becomes in the file, or None where it stays a node."""
+    x = node.inputs[0]
+    data = dequantised(node)
+    if data is None or x is None or (x.dtype in SUB_BYTE and data.nbytes > LIMIT):
+        return None
+    return data
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Constant bytes for an integer product.
+
+    Attributes:
+        value: the source.
+        stored: signed bytes; unsigned ones have their top bit turned.
+        zero: zero points of the stored bytes, one per output or one for all.
+        scale: likewise.
+    """
+
+    value: Value
+    stored: Array
+    zero: Array
+    scale: Array
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every zero point of the stored bytes is 0."""
+        return not self.zero.any()
+
+    @classmethod
+    def of(cls, value: Value, zero: Array | None, scale: Array) -> Weights | None:
+        """Take bytes and the zero point and scale beside them."""
+        if value.data is None or value.dtype not in BYTES:
+            return None
+        turned = value.dtype == 2
+        stored = (value.data ^ np.uint8(0x80)).view(np.int8) if turned else value.data
+        zeros = np.zeros(1, np.int32) if zero is None else zero.astype(np.int32).reshape(-1)
+        if zero is None or not turned:
+            zeros = zeros - (128 if turned else 0)
+        else:
+            zeros = zeros - 128
+        return cls(value, stored, zeros, np.asarray(scale, np.float32).reshape(-1))
+
+
+def weights(value: Value | None, axis: int, outputs: int) -> Weights | None:
+    """Read DequantizeLinear of constant bytes with one scale, or one for each of the ``outputs`` along ``axis``."""
+    node = value.producer if value is not None else None
+    if value is None or value.dtype != FLOAT or not is_node(node, "DequantizeLinear"):
+        return None
+    assert node is not None
+    x, scale, zero = (operand(node, k) for k in range(3))
+    if x is None or x.data is None or scale is None or scale.data is None or scale.dtype != FLOAT:
+        return None
+    if zero is not None and (zero.data is None or zero.data.size not in (1, scale.data.size)):
+        return None
+    if scale.data.size != 1:
+        by = int(node.attributes.get("axis", 1)) % x.data.ndim
+        if node.attributes.get("block_size", 0) or by != axis % x.data.ndim or scale.data.shape != (outputs,):
+            return None
+    return Weights.of(x, None if zero is None else zero.data, scale.data)
+
+
+def elementwise(node: Node) -> list[Node] | None:
+    """Write QuantizeLinear or DequantizeLinear of one f32 scale in elementwise nodes, which fuse with neighbours."""
+    x, scale, zero = (operand(node, k) for k in range(3))
+    factor = number(scale)
+    if (
+        x is None
+        or factor is None
+        or scale is None
+        or (zero is not None and (zero.data is None or zero.data.size != 1))
+    ):
+        return None
+    narrow = node.output if node.op == "QuantizeLinear" else x
+    if narrow.dtype not in BYTES or node.attributes.get("precision", FLOAT) not in (0, FLOAT):
+        return None
+    wide = x if node.op == "QuantizeLinear" else node.output
+    if wide.dtype != FLOAT or x.dims is None:
+        return None
+    offset = 0 if zero is None or zero.data is None else int(zero.data.reshape(-1)[0])
+    least, most = (0, 255) if narrow.dtype == 2 else (-128, 127)
+    made: list[Node] = []
+
+    def held(amount: float) -> Value:
+        return Value(f"{node.output.name}__number", FLOAT, [], np.array(amount, np.float32))
+
+    def step(row: str, source: Value, *others: Value, last: Value | None = None, to: int | None = None) -> Value:
+        out = last or Value(f"{node.output.name}__{row}{len(made)}", FLOAT, x.dims)
+        held_ = {"row": row, "attributes": {} if to is None else {"to": to}}
+        made.append(Node("opforge", ELEMENTWISE, 1, [source, *others], [out], held_, node.origin))
+        return out
+
+    if node.op == "DequantizeLinear":
+        value = step("Cast", x, to=FLOAT)
+        value = step("Sub", value, held(offset)) if offset else value
+        step("Mul", value, held(float(factor)), last=node.output)
+        return made
+    value = step("Round", step("Div", x, held(float(factor))))
+    value = step("Add", value, held(offset)) if offset else value
+    step("Cast", step("Clip", value, held(least), held(most)), last=node.output, to=narrow.dtype)
+    return made
+
+
+def vector(name: str, data: Array, dtype: int) -> Value:
+    """Make a constant of one dimension."""
+    return Value(name, dtype, [Dim.of(d) for d in data.shape], data)
