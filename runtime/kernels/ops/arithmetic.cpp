@@ -116,9 +116,21 @@ void loop(RunContext& c, const Tensor& a, const Tensor& b, bool flag) {
   using R = decltype(apply<op>(T{}, T{}, false));
   R* to = c.outputs[0].as<R>();
   const T *p = a.as<T>(), *q = b.as<T>();
-  c.parallel(out.elements(), 8192, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      to[k] = straight ? apply<op>(p[k], q[k], flag) : apply<op>(p[x.at(k, out)], q[y.at(k, out)], flag);
+  if (straight) {
+    c.parallel(out.elements(), 8192, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) to[k] = apply<op>(p[k], q[k], flag);
+    });
+    return;
+  }
+  const int64_t width = out.rank == 0 ? 1 : out.dims[out.rank - 1];
+  const int64_t step_x = out.rank == 0 ? 0 : x.strides[out.rank - 1];
+  const int64_t step_y = out.rank == 0 ? 0 : y.strides[out.rank - 1];
+  const int64_t rows = width == 0 ? 0 : out.elements() / width;
+  c.parallel(rows, greater<int64_t>(1, 8192 / greater<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T *a_row = p + x.at(r * width, out), *b_row = q + y.at(r * width, out);
+      for (int64_t k = 0; k < width; ++k)
+        to[r * width + k] = apply<op>(a_row[k * step_x], b_row[k * step_y], flag);
     }
   });
 }

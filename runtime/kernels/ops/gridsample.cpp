@@ -176,14 +176,23 @@ void sample(RunContext& c, const GridRule& rule) {
         for (int k = 0; k < spatial; ++k) at[2 - k] = static_cast<T>(from[k]);
         taps.set(rule, sizes, at, p);
       }
+      bool inside[64];  // whether a tap lies in the image for all points
+      for (int64_t t = 0; t < taps.count; ++t) {
+        inside[t] = true;
+        for (int64_t p = 0; p < points; ++p) inside[t] = inside[t] && taps.offset[t][p] >= 0;
+      }
       for (int64_t k = 0; k < channels; ++k) {
         const T* plane = image + (batch * channels + k) * in_size;
         T* to = out + (batch * channels + k) * out_size + first;
-        for (int64_t p = 0; p < points; ++p) {
-          T sum = 0;
-          for (int64_t t = 0; t < taps.count; ++t)
-            if (taps.offset[t][p] >= 0) sum += taps.weight[t][p] * plane[taps.offset[t][p]];
-          to[p] = sum;
+        for (int64_t p = 0; p < points; ++p) to[p] = 0;
+        for (int64_t t = 0; t < taps.count; ++t) {
+          const int64_t* offset = taps.offset[t];
+          const T* weight = taps.weight[t];
+          if (inside[t])
+            for (int64_t p = 0; p < points; ++p) to[p] += weight[p] * plane[offset[p]];
+          else
+            for (int64_t p = 0; p < points; ++p)
+              if (offset[p] >= 0) to[p] += weight[p] * plane[offset[p]];
         }
       }
     }

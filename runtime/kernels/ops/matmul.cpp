@@ -169,11 +169,15 @@ void plain_product(RunContext& c, const BatchShape& s, bool transpose_b) {
       matrices_of(s, i / s.m, &am, &bm);
       const T* x = a + (am * s.m + i % s.m) * s.k;
       const T* y = b + bm * s.k * s.n;
-      for (int64_t n = 0; n < s.n; ++n) {
-        T sum = 0;
-        for (int64_t k = 0; k < s.k; ++k) sum += x[k] * (transpose_b ? y[n * s.k + k] : y[k * s.n + n]);
-        out[i * s.n + n] = sum;
+      T* row = out + i * s.n;
+      for (int64_t n = 0; n < s.n; ++n) row[n] = 0;
+      if (transpose_b) {
+        for (int64_t n = 0; n < s.n; ++n)
+          for (int64_t k = 0; k < s.k; ++k) row[n] += x[k] * y[n * s.k + k];
+        continue;
       }
+      for (int64_t k = 0; k < s.k; ++k)
+        for (int64_t n = 0; n < s.n; ++n) row[n] += x[k] * y[k * s.n + n];
     }
   });
 }
@@ -292,22 +296,38 @@ Status gemm_infer(InferContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
+// Integers are unsigned here, since they wrap; a factor of theirs may be negative.
+template <class T>
+T factor_of(float x) {
+  if constexpr (std::is_floating_point_v<T>) return static_cast<T>(x);
+  if (!(x == x)) return 0;
+  return static_cast<T>(static_cast<int64_t>(greater(-1e15f, lesser(1e15f, x))));
+}
+
 template <class T>
 void plain_gemm(RunContext& c, const GemmState& s, int64_t m, int64_t n, int64_t k, const T* bias,
                 int64_t bias_row, int64_t bias_column) {
   const T *a = c.inputs[0].as<T>(), *b = c.inputs[1].as<T>();
   T* out = c.outputs[0].as<T>();
   c.parallel(m, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      for (int64_t j = 0; j < n; ++j) {
-        T sum = 0;
-        for (int64_t p = 0; p < k; ++p)
-          sum +=
-              (s.transpose_a ? a[p * m + i] : a[i * k + p]) * (s.transpose_b ? b[j * k + p] : b[p * n + j]);
-        sum = static_cast<T>(s.alpha) * sum;
-        if (bias != nullptr) sum += static_cast<T>(s.beta) * bias[i * bias_row + j * bias_column];
-        out[i * n + j] = sum;
+    for (int64_t i = begin; i < end; ++i) {
+      T* row = out + i * n;
+      for (int64_t j = 0; j < n; ++j) row[j] = 0;
+      const auto left = [&](int64_t p) { return s.transpose_a ? a[p * m + i] : a[i * k + p]; };
+      if (s.transpose_b) {
+        for (int64_t j = 0; j < n; ++j)
+          for (int64_t p = 0; p < k; ++p) row[j] += left(p) * b[j * k + p];
+      } else {
+        for (int64_t p = 0; p < k; ++p) {
+          const T factor = left(p);
+          for (int64_t j = 0; j < n; ++j) row[j] += factor * b[p * n + j];
+        }
       }
+      for (int64_t j = 0; j < n; ++j) {
+        row[j] = factor_of<T>(s.alpha) * row[j];
+        if (bias != nullptr) row[j] += factor_of<T>(s.beta) * bias[i * bias_row + j * bias_column];
+      }
+    }
   });
 }
 
@@ -323,11 +343,11 @@ Status gemm_run(RunContext& c) {
     return OPFORGE_STATUS_OK;
   }
   if (dtype == DType::kI32 || dtype == DType::kU32) {
-    plain_gemm<int32_t>(c, s, m, n, k, has_c ? c.inputs[2].as<int32_t>() : nullptr, row, column);
+    plain_gemm<uint32_t>(c, s, m, n, k, has_c ? c.inputs[2].as<uint32_t>() : nullptr, row, column);
     return OPFORGE_STATUS_OK;
   }
   if (dtype == DType::kI64 || dtype == DType::kU64) {
-    plain_gemm<int64_t>(c, s, m, n, k, has_c ? c.inputs[2].as<int64_t>() : nullptr, row, column);
+    plain_gemm<uint64_t>(c, s, m, n, k, has_c ? c.inputs[2].as<uint64_t>() : nullptr, row, column);
     return OPFORGE_STATUS_OK;
   }
   if (dtype != DType::kF32)

@@ -1,4 +1,4 @@
-// order.cpp: ArgMax, ArgMin, Hardmax, TopK, CumSum and CumProd.
+// order.cpp: ArgMax, ArgMin, Hardmax and TopK.
 #include <algorithm>
 
 #include "kernels/move.h"
@@ -103,66 +103,29 @@ Status topk_run(RunContext& c) {
       int64_t* order = scratch + slot * scratch_floats(split.size);
       const int64_t outer = e / split.inner, inner = e % split.inner;
       const T* at = x + outer * split.size * split.inner + inner;
-      for (int64_t i = 0; i < split.size; ++i) order[i] = i;
-      std::partial_sort(order, order + k, order + split.size, [&](int64_t i, int64_t j) {
+      const auto before = [&](int64_t i, int64_t j) {
         const T a = at[i * split.inner], b = at[j * split.inner];
         const bool a_nan = a != a, b_nan = b != b;
         if (a_nan != b_nan) return largest ? a_nan : b_nan;
         if (a != b && !a_nan) return largest ? a > b : a < b;
         return i < j;
-      });
+      };
+      // A heap of the best k so far, the worst of them on top; most elements fail against its value alone.
+      for (int64_t i = 0; i < k; ++i) order[i] = i;
+      std::make_heap(order, order + k, before);
+      for (int64_t i = k; k > 0 && i < split.size; ++i) {
+        const T v = at[i * split.inner], worst = at[order[0] * split.inner];
+        if (largest ? v <= worst : v >= worst) continue;
+        if (!before(i, order[0])) continue;
+        std::pop_heap(order, order + k, before);
+        order[k - 1] = i;
+        std::push_heap(order, order + k, before);
+      }
+      std::sort_heap(order, order + k, before);
       for (int64_t i = 0; i < k; ++i) {
         const int64_t to = (outer * k + i) * split.inner + inner;
         if (values != nullptr) values[to] = at[order[i] * split.inner];
         if (indices != nullptr) indices[to] = order[i];
-      }
-    });
-  });
-  return OPFORGE_STATUS_OK;
-}
-
-// ---- CumSum, CumProd
-Status cumulative_infer(InferContext& c) {
-  if (Status wrong = check_outputs(c, c.inputs[0].dtype)) return wrong;
-  const Shape& x = c.inputs[0].shape;
-  if (!has_sum_type(c.inputs[0].dtype) || !is_plain(c.inputs[0])) return no_type(c);
-  if (c.inputs[1].data == nullptr) return c.need_data(1);
-  int64_t axis = 0, count = 0;
-  if (!read_values(c.inputs[1], &axis, 1, &count) || count != 1 || axis_of(axis, x.rank) < 0)
-    return bad_axis(c, axis, x.rank);
-  c.outputs[0].shape = x;
-  return OPFORGE_STATUS_OK;
-}
-
-template <bool PRODUCT>
-Status cumulative_run(RunContext& c) {
-  const Shape& shape = c.inputs[0].shape;
-  const AxisSplit split(shape, axis_of(index_at(c.inputs[1], 0), shape.rank));
-  const bool exclusive = c.attributes->get_int("exclusive", 0) != 0,
-             reverse = c.attributes->get_int("reverse", 0) != 0;
-  // Columns of a unit go through the rows together, so that memory is read in its order.
-  constexpr int64_t kColumns = 64;
-  const int64_t columns = lesser(split.inner, kColumns), units = ceil_div(split.inner, columns);
-  with_sum_type(c.inputs[0].dtype, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    const T* x = c.inputs[0].as<T>();
-    T* y = c.outputs[0].as<T>();
-    c.parallel(split.outer * units, grain_of(split.size * columns), [&](int64_t begin, int64_t end) {
-      for (int64_t e = begin; e < end; ++e) {
-        const int64_t from = e % units * columns, n = lesser(columns, split.inner - from);
-        const int64_t first = e / units * split.size * split.inner + from;
-        T sums[kColumns];
-        for (int64_t j = 0; j < n; ++j) sums[j] = PRODUCT ? 1 : 0;
-        for (int64_t i = 0; i < split.size; ++i) {
-          const int64_t at = first + (reverse ? split.size - 1 - i : i) * split.inner;
-          for (int64_t j = 0; j < n; ++j) {
-            // 16-bit integers are promoted to int, where their product could overflow.
-            const auto a = sums[j] * std::conditional_t < PRODUCT && sizeof(T) == 2, uint32_t, T > (1);
-            const T next = static_cast<T>(PRODUCT ? a * x[at + j] : a + x[at + j]);
-            y[at + j] = exclusive ? sums[j] : next;
-            sums[j] = next;
-          }
-        }
       }
     });
   });
@@ -204,8 +167,6 @@ const OpKernel kRows[] = {
     {"", "ArgMin", 1, kNewest, nullptr, arg_infer, arg_run<false>},
     {"", "Hardmax", 13, kNewest, nullptr, hardmax_infer, hardmax_run},
     {"", "TopK", 10, kNewest, nullptr, topk_infer, topk_run, kAnyOutput, 2},
-    {"", "CumSum", 11, kNewest, nullptr, cumulative_infer, cumulative_run<false>, 0, 2},
-    {"", "CumProd", 26, kNewest, nullptr, cumulative_infer, cumulative_run<true>, 0, 2},
 };
 
 }  // namespace

@@ -38,9 +38,9 @@ Status pool_infer(InferContext& c) {
 // Index of an element as MaxPool's second output counts it.
 struct Counting {
   bool by_column;  // storage_order = 1
-  int64_t operator()(const Window& w, int64_t plane, int64_t z, int64_t y, int64_t x) const {
-    const int64_t base = plane * w.in_size();
-    return by_column ? base + (x * w.in[1] + y) * w.in[0] + z : base + (z * w.in[1] + y) * w.in[2] + x;
+  int64_t operator()(const Window& w, int64_t plane, int64_t at) const {
+    const int64_t x = at % w.in[2], y = at / w.in[2] % w.in[1], z = at / w.in[2] / w.in[1];
+    return plane * w.in_size() + (by_column ? (x * w.in[1] + y) * w.in[0] + z : at);
   }
 };
 
@@ -66,45 +66,56 @@ constexpr T least() {
                                               : std::numeric_limits<T>::lowest();
 }
 
+// Calls f(offset) for the elements of a window that lie in the plane.
+template <class F>
+void each_tap(const Window& w, const Span& sz, const Span& sy, const Span& sx, F&& f) {
+  for (int64_t kz = sz.lo; kz < sz.hi; ++kz)
+    for (int64_t ky = sy.lo; ky < sy.hi; ++ky) {
+      const int64_t row =
+          ((sz.at + kz * w.dilation[0]) * w.in[1] + sy.at + ky * w.dilation[1]) * w.in[2] + sx.at;
+      for (int64_t kx = sx.lo; kx < sx.hi; ++kx) f(row + kx * w.dilation[2]);
+    }
+}
+
 template <Mode MODE, class T>
 void pool(RunContext& c, const Window& w) {
   const Tensor& x = c.inputs[0];
   const bool padding = c.attributes->get_int("count_include_pad", 0) != 0;
   const double p = static_cast<double>(c.attributes->get_int("p", 2));
   const Counting counting{c.attributes->get_int("storage_order", 0) != 0};
-  int64_t* indices =
-      MODE == Mode::kMax && c.n_outputs > 1 && c.outputs[1].present() ? c.outputs[1].as<int64_t>() : nullptr;
+  int64_t* indices = MODE == Mode::kMax && wanted(c, 1) ? c.outputs[1].as<int64_t>() : nullptr;
   const T* in = x.as<T>();
   T* out = c.outputs[0].as<T>();
   for_units(c, x.shape[0] * x.shape[1], [&](int64_t, int64_t plane) {
     const T* from = in + plane * w.in_size();
     int64_t o = plane * w.out_size();
-    for (int64_t oz = 0; oz < w.out[0]; ++oz)
-      for (int64_t oy = 0; oy < w.out[1]; ++oy)
+    for (int64_t oz = 0; oz < w.out[0]; ++oz) {
+      const Span sz(w, 0, oz, padding);
+      for (int64_t oy = 0; oy < w.out[1]; ++oy) {
+        const Span sy(w, 1, oy, padding);
         for (int64_t ox = 0; ox < w.out[2]; ++ox, ++o) {
-          const Span sz(w, 0, oz, padding), sy(w, 1, oy, padding), sx(w, 2, ox, padding);
+          const Span sx(w, 2, ox, padding);
           T v = MODE == Mode::kMax ? least<T>() : T(0);
           int64_t best = -1;
-          for (int64_t kz = sz.lo; kz < sz.hi; ++kz)
-            for (int64_t ky = sy.lo; ky < sy.hi; ++ky)
-              for (int64_t kx = sx.lo; kx < sx.hi; ++kx) {
-                const int64_t iz = sz.at + kz * w.dilation[0], iy = sy.at + ky * w.dilation[1];
-                const int64_t ix = sx.at + kx * w.dilation[2];
-                const T t = from[(iz * w.in[1] + iy) * w.in[2] + ix];
-                if constexpr (MODE == Mode::kAverage) v += t;
-                if constexpr (MODE == Mode::kLp)
-                  v += p == 2 ? t * t : p == 1 ? std::fabs(t) : static_cast<T>(std::pow(std::fabs(t), p));
-                if (MODE == Mode::kMax && (t > v || best < 0 || t != t)) {
-                  v = t;
-                  best = indices != nullptr ? counting(w, plane, iz, iy, ix) : 0;
-                }
-              }
+          each_tap(w, sz, sy, sx, [&](int64_t at) {
+            const T t = from[at];
+            if constexpr (MODE == Mode::kAverage) v += t;
+            if constexpr (MODE == Mode::kLp)
+              v += p == 2 ? t * t : p == 1 ? std::fabs(t) : static_cast<T>(std::pow(std::fabs(t), p));
+            if constexpr (MODE == Mode::kMax) {  // selections: a branch would be foretold wrongly
+              const bool better = (t > v) | (best < 0) | (t != t);
+              v = better ? t : v;
+              best = better ? at : best;
+            }
+          });
           if constexpr (MODE == Mode::kAverage) v = v / static_cast<T>(sz.counted * sy.counted * sx.counted);
           if constexpr (MODE == Mode::kLp)
             v = p == 2 ? std::sqrt(v) : p == 1 ? v : static_cast<T>(std::pow(v, 1 / p));
           out[o] = v;
-          if (indices != nullptr) indices[o] = best;
+          if (indices != nullptr) indices[o] = best < 0 ? best : counting(w, plane, best);
         }
+      }
+    }
   });
 }
 

@@ -31,6 +31,19 @@ Status resize_load(LoadContext& c) {
 struct Sizes {
   AxisScale axes[kMaxRank];
   int32_t missing = -1;  // an input whose data is needed
+
+  // The axes that change, those that shrink most first, so that what lies between stays small.
+  int order(int rank, int* axis) const {
+    int n = 0;
+    for (int k = rank - 1; k >= 0; --k) {
+      if (axes[k].same) continue;
+      int at = n++;
+      const auto larger = [&](int a, int b) { return axes[a].out * axes[b].in > axes[b].out * axes[a].in; };
+      for (; at > 0 && larger(axis[at - 1], k); --at) axis[at] = axis[at - 1];
+      axis[at] = k;
+    }
+    return n;
+  }
 };
 
 bool present(const Tensor* in, int32_t n, int32_t i) {
@@ -111,11 +124,12 @@ Status resize_infer(InferContext& c) {
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Resize interpolates f32 and f64 only");
   if (s.rule.coordinates == ResizeRule::Coordinates::kCrop && !has_type(x.dtype)) return no_type(c);
   c.outputs[0].shape = x.shape;
+  for (int k = 0; k < x.shape.rank; ++k) c.outputs[0].shape.dims[k] = z.axes[k].out;
   int64_t largest = 0, elements = x.shape.elements(), table = 0;
-  for (int k = x.shape.rank - 1; k >= 0; --k) {  // in the order in which run goes
-    const AxisScale& a = z.axes[k];
-    c.outputs[0].shape.dims[k] = a.out;
-    if (a.same) continue;
+  int axis[kMaxRank];
+  const int changes = z.order(x.shape.rank, axis);
+  for (int i = 0; i < changes; ++i) {
+    const AxisScale& a = z.axes[axis[i]];
     if (a.in == 0 && a.out != 0)
       return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "Resize of an axis of length 0 to %lld",
                     static_cast<long long>(a.out));
@@ -149,6 +163,19 @@ void interpolate(RunContext& c, const ResizeRule& rule, const AxisScale& a, cons
                  const AxisSplit& split, const void* from, void* to) {
   const T *x = static_cast<const T*>(from), *weight = static_cast<const T*>(t.weight);
   T* y = static_cast<T*>(to);
+  if (split.inner == 1 && t.taps == 2) {  // along rows
+    c.parallel(split.outer, greater<int64_t>(1, 4096 / a.out), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* in = x + row * a.in;
+        T* out = y + row * a.out;
+        for (int64_t o = 0; o < a.out; ++o)
+          out[o] = t.inside[o]
+                       ? weight[2 * o] * in[t.index[2 * o]] + weight[2 * o + 1] * in[t.index[2 * o + 1]]
+                       : static_cast<T>(rule.extrapolation);
+      }
+    });
+    return;
+  }
   c.parallel(split.outer * a.out, greater<int64_t>(1, 4096 / greater<int64_t>(split.inner, 1)),
              [&](int64_t begin, int64_t end) {
                for (int64_t e = begin; e < end; ++e) {
@@ -194,6 +221,24 @@ void pick(RunContext& c, const ResizeRule& rule, const AxisScale& a, const Table
                                                         : static_cast<T>(v);
     std::memcpy(outside, &value, sizeof value);
   });
+  if (split.inner == 1) {
+    const auto rows = [&](auto* words) {
+      using Word = std::remove_pointer_t<decltype(words)>;
+      Word fill;
+      std::memcpy(&fill, outside, sizeof fill);
+      c.parallel(split.outer, greater<int64_t>(1, 8192 / a.out), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const Word* in = reinterpret_cast<const Word*>(from) + row * a.in;
+          Word* out = reinterpret_cast<Word*>(to) + row * a.out;
+          for (int64_t o = 0; o < a.out; ++o) out[o] = t.inside[o] ? in[t.index[o]] : fill;
+        }
+      });
+    };
+    if (element == 1) return rows(static_cast<uint8_t*>(nullptr));
+    if (element == 2) return rows(static_cast<uint16_t*>(nullptr));
+    if (element == 4) return rows(static_cast<uint32_t*>(nullptr));
+    return rows(static_cast<uint64_t*>(nullptr));
+  }
   c.parallel(split.outer * a.out, greater<int64_t>(1, 16384 / run), [&](int64_t begin, int64_t end) {
     for (int64_t e = begin; e < end; ++e) {
       char* out = to + e * run;
@@ -215,12 +260,12 @@ Status resize_run(RunContext& c) {
   const int64_t element = element_bytes(input.dtype);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
   int64_t table = 0, largest = 0, elements = input.shape.elements();
-  int changes = 0;
-  for (int k = input.shape.rank - 1; k >= 0; --k) {
-    if (z.axes[k].same) continue;
-    ++changes;
-    table = greater(table, table_bytes(s.rule, z.axes[k]));
-    elements = elements / z.axes[k].in * z.axes[k].out;
+  int axis[kMaxRank];
+  const int changes = z.order(input.shape.rank, axis);
+  for (int i = 0; i < changes; ++i) {
+    const AxisScale& a = z.axes[axis[i]];
+    table = greater(table, table_bytes(s.rule, a));
+    elements = elements / a.in * a.out;
     largest = greater(largest, elements);
   }
   char* buffers[2];
@@ -229,10 +274,10 @@ Status resize_run(RunContext& c) {
   const char* from = static_cast<const char*>(input.data);
   if (changes == 0) std::memcpy(c.outputs[0].data, from, elements * element);
   Shape shape = input.shape;
-  for (int k = shape.rank - 1, done = 0; k >= 0; --k) {
+  for (int done = 1; done <= changes; ++done) {
+    const int k = axis[done - 1];
     const AxisScale& a = z.axes[k];
-    if (a.same) continue;
-    char* to = ++done == changes ? static_cast<char*>(c.outputs[0].data) : buffers[done % 2];
+    char* to = done == changes ? static_cast<char*>(c.outputs[0].data) : buffers[done % 2];
     const Table table_of(c.scratch, s.rule, a, input.dtype == DType::kF64);
     const AxisSplit split(shape, k);
     if (s.rule.mode == ResizeRule::Mode::kNearest)

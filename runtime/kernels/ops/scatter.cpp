@@ -155,15 +155,28 @@ Status elements_run(RunContext& c) {
 // ---- NonZero
 // ------------------------------------------------------------------------------------------------ Whether
 // element k differs from zero: -0.0 does not, NaN does.
-bool non_zero(const Tensor& x, int64_t k, int64_t element) {
-  const uint8_t* at = x.as<uint8_t>() + k * element;
+template <class F>
+void each_non_zero(const Tensor& x, F&& f) {
+  const int64_t n = x.shape.elements();
   const bool real =
       x.dtype == DType::kF32 || x.dtype == DType::kF64 || x.dtype == DType::kF16 || x.dtype == DType::kBF16;
-  for (int64_t b = 0; b < element; ++b) {
-    const uint8_t mask = real && b == element - 1 ? 0x7F : 0xFF;  // the sign bit
-    if ((at[b] & mask) != 0) return true;
+  const auto scan = [&](auto* words) {
+    using Word = std::remove_const_t<std::remove_pointer_t<decltype(words)>>;
+    const Word mask =
+        real ? static_cast<Word>(~Word{0}) >> 1 : static_cast<Word>(~Word{0});  // without the sign
+    for (int64_t k = 0; k < n; ++k)
+      if ((words[k] & mask) != 0) f(k);
+  };
+  switch (element_bytes(x.dtype)) {
+    case 1:
+      return scan(x.as<const uint8_t>());
+    case 2:
+      return scan(x.as<const uint16_t>());
+    case 4:
+      return scan(x.as<const uint32_t>());
+    default:
+      return scan(x.as<const uint64_t>());
   }
-  return false;
 }
 
 Status nonzero_infer(InferContext& c) {
@@ -174,7 +187,7 @@ Status nonzero_infer(InferContext& c) {
   const int64_t n = x.shape.elements();
   if (n != 0 && x.data == nullptr) return c.need_data(0);
   int64_t count = 0;
-  for (int64_t k = 0; k < n; ++k) count += non_zero(x, k, element_bytes(x.dtype));
+  each_non_zero(x, [&](int64_t) { ++count; });
   Shape& out = c.outputs[0].shape;
   out.rank = 2;
   out.dims[0] = x.shape.rank;
@@ -184,17 +197,26 @@ Status nonzero_infer(InferContext& c) {
 
 Status nonzero_run(RunContext& c) {
   const Tensor& x = c.inputs[0];
-  const int64_t n = x.shape.elements(), count = c.outputs[0].shape.dims[1];
+  const int64_t count = c.outputs[0].shape.dims[1], rank = x.shape.rank;
   int64_t* out = c.outputs[0].as<int64_t>();
-  for (int64_t k = 0, at = 0; k < n && at < count; ++k) {
-    if (!non_zero(x, k, element_bytes(x.dtype))) continue;
-    int64_t rest = k;
-    for (int d = x.shape.rank - 1; d >= 0; --d) {
-      out[d * count + at] = rest % x.shape.dims[d];
-      rest /= x.shape.dims[d];
+  // The place of the element before, so that most places follow by additions.
+  int64_t place[kMaxRank] = {}, last = 0, at = 0;
+  each_non_zero(x, [&](int64_t k) {
+    if (at == count) return;
+    int64_t carry = k - last;
+    last = k;
+    for (int64_t d = rank - 1; d >= 0 && carry != 0; --d) {
+      const int64_t size = x.shape.dims[d];
+      place[d] += carry;
+      carry = 0;
+      if (place[d] >= size) {
+        carry = place[d] / size;
+        place[d] %= size;
+      }
     }
+    for (int64_t d = 0; d < rank; ++d) out[d * count + at] = place[d];
     ++at;
-  }
+  });
   return OPFORGE_STATUS_OK;
 }
 
