@@ -29,6 +29,7 @@ T joined(T a, T b) {
 template <bool PRODUCT>
 Status run(RunContext& c) {
   const Shape& shape = c.inputs[0].shape;
+  if (shape.elements() == 0) return OPFORGE_STATUS_OK;
   const AxisSplit split(shape, axis_of(index_at(c.inputs[1], 0), shape.rank));
   const bool exclusive = c.attributes->get_int("exclusive", 0) != 0,
              reverse = c.attributes->get_int("reverse", 0) != 0;

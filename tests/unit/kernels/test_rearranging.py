@@ -129,3 +129,11 @@ def test_hardmax(dtype):
         np.put_along_axis(want, np.argmax(x, axis, keepdims=True), 1, axis)
         check("Hardmax", [x], want=[want], axis=axis)
     check("Hardmax", [np.zeros((0, 3), dtype)], want=[np.zeros((0, 3), dtype)])
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 4)])
+def test_running_sums_of_nothing(shape):
+    for op in ("CumSum", "CumProd"):
+        for axis in range(len(shape)):
+            x = np.zeros(shape, np.float32)
+            check(op, [x, np.array(axis, np.int64)], want=[x], opset=26, ir_version=13)
