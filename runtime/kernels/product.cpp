@@ -5,7 +5,7 @@ namespace opforge::kernels {
 
 namespace {
 
-constexpr int64_t kPackAlone = 8192;  // floats of A that one thread packs
+constexpr int64_t kPackOwn = 32768;  // floats of A that every thread packs for itself
 
 // Columns of a unit: a multiple of 64, or of 32 where that makes an odd number of few units even, and enough
 // for 64 K weights or a million multiplications, about 10 us.
@@ -21,13 +21,15 @@ int64_t columns_of_unit(int64_t n, int64_t row_units, int64_t unit_rows, int64_t
 }  // namespace
 
 // A unit's rows of A take about 192 KB packed, half of a second cache. Few row units (up to 8) are cut along
-// the columns as well, so that A is packed once and threads end together.
+// the columns as well, so that A is packed once and threads end together; a small A is packed by every
+// thread, which takes less than to fetch it from where another one packed it.
 ProductPlan::ProductPlan(int64_t m, int64_t n, int64_t k) {
   const int64_t depth = greater<int64_t>(k, 1);
   const int64_t rows = lesser<int64_t>(512, greater<int64_t>(56, 49152 / depth));
   row_units = greater<int64_t>(1, ceil_div(m, rows));
   const int64_t unit_rows = ceil_div(greater<int64_t>(m, 1), row_units);
   pack_first = row_units <= 8;
+  own_panels = row_units == 1 && m * k <= kPackOwn;
   unit_columns = pack_first ? columns_of_unit(greater<int64_t>(n, 1), row_units, unit_rows, depth) : n;
   column_units = greater<int64_t>(1, ceil_div(n, greater<int64_t>(unit_columns, 1)));
   panel = scratch_floats(isa_table().matmul_panel_floats(unit_rows, k));
@@ -45,15 +47,23 @@ void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& pl
     });
     return;
   }
-  if (plan.row_units == 1 && g.m * g.k <= kPackAlone) {
-    isa.pack_a(g, scratch, 0, g.m);
-  } else {
-    const int64_t parts = ceil_div(4, plan.row_units);
-    for_units(context, plan.row_units * parts, [&](int64_t, int64_t i) {
-      const int64_t unit = i / parts;
-      isa.pack_a_part(g, scratch + unit * plan.panel, row(unit), row(unit + 1), i % parts, parts);
+  if (plan.own_panels) {
+    constexpr int64_t kSlots = 256;
+    bool packed[kSlots] = {};
+    for_units(context, plan.column_units, [&](int64_t slot, int64_t unit) {
+      float* panel = scratch + slot * plan.panel;
+      if (slot >= kSlots || !packed[slot]) isa.pack_a(g, panel, 0, g.m);
+      if (slot < kSlots) packed[slot] = true;
+      const int64_t n0 = unit * plan.unit_columns;
+      isa.matmul(g, panel, 0, g.m, n0, lesser(g.n, n0 + plan.unit_columns));
     });
+    return;
   }
+  const int64_t parts = ceil_div(4, plan.row_units);
+  for_units(context, plan.row_units * parts, [&](int64_t, int64_t i) {
+    const int64_t unit = i / parts;
+    isa.pack_a_part(g, scratch + unit * plan.panel, row(unit), row(unit + 1), i % parts, parts);
+  });
   for_units(context, plan.row_units * plan.column_units, [&](int64_t, int64_t unit) {
     const int64_t r = unit / plan.column_units, n0 = unit % plan.column_units * plan.unit_columns;
     isa.matmul(g, scratch + r * plan.panel, row(r), row(r + 1), n0, lesser(g.n, n0 + plan.unit_columns));

@@ -9,8 +9,11 @@ namespace opforge::kernels {
 struct ProductPlan {
   int64_t row_units, column_units, unit_columns, panel;  // panel: floats of one row unit's packed A
   bool pack_first;                                       // A is packed once for all column units
+  bool own_panels;                                       // by every thread for itself
   ProductPlan(int64_t m, int64_t n, int64_t k);
-  int64_t scratch(int32_t threads) const { return panel * (pack_first ? row_units : greater(1, threads)); }
+  int64_t scratch(int32_t threads) const {
+    return panel * (pack_first && !own_panels ? row_units : greater(1, threads));
+  }
 };
 
 // C = A * B for packed B. scratch: plan.scratch(threads) floats.
