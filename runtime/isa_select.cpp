@@ -8,7 +8,11 @@ namespace opforge {
 
 namespace {
 
+#if defined(__aarch64__)
+constexpr const char* kNames[] = {"baseline", "neon"};
+#else
 constexpr const char* kNames[] = {"baseline", "v3", "v4"};
+#endif
 
 int detect() {
   int level = kBaseline;
@@ -20,6 +24,8 @@ int detect() {
 #if defined(OPFORGE_HAVE_V4)
   if (__builtin_cpu_supports("x86-64-v4")) level = kV4;
 #endif
+#elif defined(OPFORGE_HAVE_NEON)
+  level = kNeon;
 #endif
   if (const char* wanted = std::getenv("OPFORGE_ISA")) {
     for (int i = 0; i < level; ++i) {

@@ -23,7 +23,8 @@ inline float bits_float(uint32_t bits) {
   return value;
 }
 
-#if defined(__FLT16_MAX__)
+// Off x86-64 GCC has the type in C++ from version 13 on only, although it defines the macro.
+#if defined(__FLT16_MAX__) && (defined(__x86_64__) || defined(__clang__) || __GNUC__ >= 13)
 inline float f16_to_float(uint16_t bits) {
   _Float16 value;
   std::memcpy(&value, &bits, sizeof value);

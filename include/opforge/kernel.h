@@ -139,8 +139,8 @@ class Context {
     struct Call {
       std::remove_reference_t<Body>* body;
       std::exception_ptr thrown;
-      bool failed;
-    } call{&body, nullptr, false};
+      int32_t failed;  // a byte would need libatomic on riscv64
+    } call{&body, nullptr, 0};
     const opforge_status status = context_->parallel_for(
         context_, n, grain,
         [](void* user, int64_t begin, int64_t end) {
@@ -148,7 +148,7 @@ class Context {
           try {
             (*shared->body)(begin, end);
           } catch (...) {  // nothing may unwind through the host; the first exception is kept
-            if (!__atomic_exchange_n(&shared->failed, true, __ATOMIC_ACQ_REL)) {
+            if (!__atomic_exchange_n(&shared->failed, 1, __ATOMIC_ACQ_REL)) {
               shared->thrown = std::current_exception();
             }
           }

@@ -22,6 +22,12 @@ extern const bytecode::InterpreterTable interpreter_table;
 }
 #endif
 
+#if defined(OPFORGE_HAVE_NEON)
+namespace neon {
+extern const bytecode::InterpreterTable interpreter_table;
+}
+#endif
+
 namespace bytecode {
 
 const InterpreterTable& table_of(int level) {
@@ -33,6 +39,10 @@ const InterpreterTable& table_of(int level) {
 #if defined(OPFORGE_HAVE_V3)
     case kV3:
       return v3::interpreter_table;
+#endif
+#if defined(OPFORGE_HAVE_NEON)
+    case kNeon:
+      return neon::interpreter_table;
 #endif
     default:
       return baseline::interpreter_table;

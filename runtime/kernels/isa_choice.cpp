@@ -11,6 +11,9 @@ const IsaTable& isa_table() {
 #if defined(OPFORGE_HAVE_V3)
   if (isa_level() >= kV3) return v3::table;
 #endif
+#if defined(OPFORGE_HAVE_NEON)
+  if (isa_level() >= kNeon) return neon::table;
+#endif
   return baseline::table;
 }
 

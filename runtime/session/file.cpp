@@ -112,7 +112,7 @@ Status Weights::start(const format::File& file, Error* error) {
   file_ = &file;
   const uint64_t size = file.sections[format::kWeights].size;
   blocks_ = static_cast<uint32_t>((size + format::kBlock - 1) / format::kBlock);
-  good_.reset(new (std::nothrow) std::atomic<uint8_t>[blocks_ + 1]);
+  good_.reset(new (std::nothrow) std::atomic<int32_t>[blocks_ + 1]);
   if (!good_) return error->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for the state of the weights");
   for (uint32_t k = 0; k < blocks_; ++k) good_[k].store(0, std::memory_order_relaxed);
   unchecked_.store(blocks_, std::memory_order_relaxed);

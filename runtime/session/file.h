@@ -42,7 +42,7 @@ class Weights {
 
  private:
   const format::File* file_ = nullptr;
-  std::unique_ptr<std::atomic<uint8_t>[]> good_;
+  std::unique_ptr<std::atomic<int32_t>[]> good_;  // bytes would need libatomic on riscv64
   std::atomic<int64_t> unchecked_{0};
   uint32_t blocks_ = 0;
 };

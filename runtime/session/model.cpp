@@ -32,7 +32,7 @@ Status load_fail(LoadContext* context, Status code, const char* format, ...) {
 }
 
 // Instruction sets by their names in the file. The names are those of GCC's __builtin_cpu_supports.
-bool cpu_has(const std::string& feature) {
+bool cpu_has([[maybe_unused]] const std::string& feature) {
 #if defined(__x86_64__)
   if (feature == "avx2") return __builtin_cpu_supports("avx2");
   if (feature == "fma") return __builtin_cpu_supports("fma");

@@ -19,8 +19,7 @@
 
 // The profile and the natural width name the inline namespace, so that objects built for different
 // instruction sets never share a function.
-#if !defined(OPFORGE_PROFILE_STRICT) && \
-    (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__riscv_flen))
+#if !defined(OPFORGE_PROFILE_STRICT) && (defined(__FMA__) || defined(__aarch64__))
 #define OPFORGE_PROFILE_FAST 1
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__) && defined(__AVX512BW__)
 #define OPFORGE_VECTOR_NAMESPACE fast16

@@ -22,7 +22,7 @@
 namespace opforge {
 namespace OPFORGE_ISA {
 
-#if defined(__FMA__) || defined(__aarch64__)
+#if !defined(OPFORGE_PROFILE_STRICT) && (defined(__FMA__) || defined(__aarch64__))
 constexpr bool kFused = true;
 #else
 constexpr bool kFused = false;

@@ -262,6 +262,7 @@ const IsaTable& isa_table();
 OPFORGE_DECLARE_ISA(baseline)
 OPFORGE_DECLARE_ISA(v3)
 OPFORGE_DECLARE_ISA(v4)
+OPFORGE_DECLARE_ISA(neon)
 #undef OPFORGE_DECLARE_ISA
 
 }  // namespace opforge
