@@ -6,11 +6,11 @@
 // files, output .npy files (separated by tabs). A line without files is a model that need not be valid: it is
 // opened and, where that succeeds, run on small inputs; what counts is that nothing crashes.
 //
-// Usage: run_list LIST [--write] [--threads N] [--callers N] [--repeat N] [--rtol64 X]
+// Usage: run_list LIST [--write] [--threads N] [--callers N] [--repeat N] [--rtol64 X] [--suffix S]
 //   --write     write the outputs instead of comparing them
 //   --callers   that many threads run each model at once on one session
-//   --rtol64    relative difference that f64 outputs may have (they come from libm, which differs between
-//   systems)
+//   --rtol64    relative difference of f64 outputs (they come from libm, which differs between systems)
+//   --suffix    what the names of output files end with, so that two profiles are kept apart
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -37,7 +37,7 @@ struct Line {
 };
 
 struct Options {
-  std::string list;
+  std::string list, suffix;
   bool write = false;
   int32_t threads = 1, callers = 1, repeat = 1;
   double rtol64 = 0;
@@ -216,11 +216,16 @@ int main(int argc, char** argv) {
       options.repeat = std::max(1, static_cast<int32_t>(number()));
     } else if (option == "--rtol64") {
       options.rtol64 = number();
+    } else if (option == "--suffix" && k + 1 < argc) {
+      options.suffix = argv[++k];
     } else {
       options.list = option;
     }
   }
-  const std::vector<Line> lines = read_list(options.list);
+  std::vector<Line> lines = read_list(options.list);
+  for (Line& line : lines) {
+    for (std::string& output : line.outputs) output += options.suffix;
+  }
   int failed = 0;
   for (const Line& line : lines) {
     const std::string problem = check(options, line);

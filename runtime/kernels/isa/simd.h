@@ -33,8 +33,12 @@ constexpr int kWidth = 16, kRegisters = 32;
 constexpr int kWidth = 8, kRegisters = 16;
 #elif defined(__aarch64__)
 constexpr int kWidth = 4, kRegisters = 32;
-#else
+#elif defined(__SSE__)
 constexpr int kWidth = 4, kRegisters = 16;
+#else
+// Four floats at once all the same, in 32 scalar registers. (32-bit ARM: NEON flushes denormals to zero, so
+// GCC does not use it for floats, and rightly so.)
+constexpr int kWidth = 4, kRegisters = 8;
 #endif
 constexpr int kHalfWidth = kWidth < 8 ? kWidth : 8;  // lanes of a vector that serves half blocks
 

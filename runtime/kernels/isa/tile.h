@@ -23,10 +23,13 @@ struct TileOutput {
   const float* base;      // base of the output
 };
 
-// Most rows of a tile that leave registers for the weights and one broadcast.
+// Most rows of a tile that leave registers for the weights and one broadcast (x86 takes that from memory).
 constexpr int tile_rows(int whole, bool half) {
   const int vectors = whole * (16 / kWidth) + (half ? 8 / kHalfWidth : 0);
-  const int budget = kRegisters == 32 ? 28 : 12;
+  const int budget = kRegisters == 8    ? 4
+                     : kRegisters == 16 ? 12
+                     : kWidth == 16     ? 28
+                                        : kRegisters - 1 - vectors;
   const int rows = budget / vectors;
   return rows > 14 ? 14 : rows < 1 ? 1 : rows;
 }
