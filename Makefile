@@ -1,5 +1,5 @@
 # Makefile: each target does its own set-up (virtual environment, pinned packages, native build).
-# make demo | test | lint | bench | fuzz | soak | format | clean
+# make demo | test | lint | bench | fuzz | cross | sanitize | soak | format | clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -9,15 +9,17 @@ CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
-.PHONY: demo test lint bench fuzz soak format clean help native environment
+.PHONY: demo test lint bench fuzz cross sanitize soak format clean help native environment
 
 help:
 	@echo "make demo    train, export, compile and run real models; prints one table"
 	@echo "make test    all tests (needs python3 >= 3.11, g++, make)"
 	@echo "make lint    ruff, mypy --strict, clang-format, layering, generated code"
 	@echo "make bench   speed and memory against torch, ONNX Runtime, OpenVINO, SciPy; writes build/bench/results.json"
-	@echo "make fuzz    libFuzzer over the .bin loader for FUZZ_SECONDS (60); needs clang"
-	@echo "make soak    the long versions of the stress tests"
+	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
+	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
+	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
+	@echo "make soak    the long versions of all of these"
 
 $(STAMPS)/venv:
 	@mkdir -p $(STAMPS)
@@ -69,11 +71,27 @@ bench: $(STAMPS)/install
 	$(BIN)/python -m benchmarks
 
 FUZZ_SECONDS ?= 60
-fuzz: $(STAMPS)/install
+fuzz: $(STAMPS)/corpus
 	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
+# Models and their results, for the runs under emulators and sanitizers.
+$(STAMPS)/corpus: $(STAMPS)/install $(shell find src tests/corpus tests/unit/kernels benchmarks -name '*.py')
+	$(BIN)/python tools/corpus.py
+	@touch $@
+
+cross: $(STAMPS)/corpus
+	$(BIN)/python tools/cross.py
+
+sanitize: $(STAMPS)/corpus
+	$(BIN)/python tools/sanitize.py
 
 soak: $(STAMPS)/install
 	OPFORGE_SOAK=1 $(BIN)/python tools/run_tests.py
+	$(BIN)/python tools/corpus.py --full
+	$(BIN)/python tools/cross.py --full
+	$(BIN)/python tools/sanitize.py --full
+	$(BIN)/python -m tests.soak
+	$(BIN)/python tools/fuzz.py --seconds 600
 
 clean:
 	rm -rf build src/opforge/_lib

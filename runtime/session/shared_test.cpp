@@ -1,6 +1,7 @@
 // shared_test.cpp: one session, 8 callers at once, 1, 2 and 8 threads a run: equal bits every time. Built
 // with the thread sanitizer (OPFORGE_SANITIZE=thread) it is the race check of sessions, with address and
-// undefined that of memory. Argument: a folder of .bin files (tests/data/bins).
+// undefined that of memory. Arguments: a folder of .bin files (tests/data/bins), runs of each
+// caller (40).
 #include <dirent.h>
 
 #include <algorithm>
@@ -76,8 +77,8 @@ Bytes run(opforge_session* session, int seed) {
   return result;
 }
 
-void check(const std::string& path) {
-  constexpr int kSeeds = 6, kCallers = 8, kRuns = 40;
+void check(const std::string& path, int runs) {
+  constexpr int kSeeds = 6, kCallers = 8;
   opforge_session* serial = open(path, 1);
   std::vector<Bytes> expected;
   for (int seed = 0; seed < kSeeds; ++seed) expected.push_back(run(serial, seed));
@@ -87,7 +88,7 @@ void check(const std::string& path) {
     std::vector<std::thread> callers;
     for (int caller = 0; caller < kCallers; ++caller) {
       callers.emplace_back([&, caller] {
-        for (int k = 0; k < kRuns; ++k) {
+        for (int k = 0; k < runs; ++k) {
           const int seed = (caller + k) % kSeeds;
           if (run(shared, seed) != expected[static_cast<size_t>(seed)])
             stop(path + ": results differ between callers");
@@ -102,7 +103,8 @@ void check(const std::string& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc < 2) return 2;
+  const int runs = argc > 2 ? std::atoi(argv[2]) : 40;
   setenv("OPFORGE_NUM_THREADS", "8", 1);
   DIR* folder = opendir(argv[1]);
   if (folder == nullptr) stop(argv[1]);
@@ -115,7 +117,7 @@ int main(int argc, char** argv) {
   closedir(folder);
   std::sort(paths.begin(), paths.end());
   if (paths.empty()) stop("no .bin files");
-  for (const std::string& path : paths) check(path);
+  for (const std::string& path : paths) check(path, runs);
   std::printf("shared_test: %zu models\n", paths.size());
   return 0;
 }

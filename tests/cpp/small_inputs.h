@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "opforge/runtime.h"
@@ -16,6 +17,25 @@ inline void bound(opforge_session_options* options) {
   options->no_mmap = 1;
   options->memory_limit = 1 << 24;
   options->loop_limit = 100;
+}
+
+// Integers from -1 to 2, truth values, floats with all that is special.
+inline void fill(opforge_dtype dtype, int salt, std::vector<uint8_t>* data) {
+  static constexpr float kFloats[] = {
+      1.0f, -0.5f, 3.0f, 0.0f, -0.0f, 1e-42f, __builtin_inff(), __builtin_nanf("")};
+  const size_t size = dtype.bits / 8;
+  for (size_t at = 0, e = static_cast<size_t>(salt); size != 0 && at + size <= data->size();
+       at += size, ++e) {
+    uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(e * 7 % 4) - 1);
+    if (dtype.code == OPFORGE_CODE_BOOL || dtype.code == OPFORGE_CODE_UINT) bits = e * 5 % 3 % 2;
+    if (dtype.code == OPFORGE_CODE_FLOAT && size == 4) std::memcpy(&bits, &kFloats[e % 8], 4);
+    if (dtype.code == OPFORGE_CODE_FLOAT && size == 8) {
+      const double wide = kFloats[e % 8];
+      std::memcpy(&bits, &wide, 8);
+    }
+    if (dtype.bits == 16 && dtype.code != OPFORGE_CODE_INT) bits = e * 12345 & 0xFFFF;
+    std::memcpy(data->data() + at, &bits, size < 8 ? size : 8);
+  }
 }
 
 inline void run_small(opforge_session* session) {
@@ -31,7 +51,8 @@ inline void run_small(opforge_session* session) {
       shapes[k].push_back(info->shape[d] < 0 ? 2 : info->shape[d]);
       if (shapes[k].back() > 4096 || (bytes *= static_cast<uint64_t>(shapes[k].back())) > 1 << 20) return;
     }
-    data[k].assign(bytes + 1, 1);
+    data[k].assign(bytes + 8, 0);
+    fill(info->dtype, static_cast<int>(k), &data[k]);
     inputs[k] = {};
     inputs[k].data = data[k].data();
     inputs[k].device = {OPFORGE_DEVICE_CPU, 0};
