@@ -37,7 +37,7 @@ OPFORGE_API const opforge_error* opforge_last_error(void);
 
 /* "0.1.0" */
 OPFORGE_API const char* opforge_runtime_version(void);
-/* The instruction set that the kernels use here: "baseline", "v3", "v4". */
+/* The instruction set that the kernels use here: "baseline", "v3", "v4"; aarch64 "baseline", "neon". */
 OPFORGE_API const char* opforge_runtime_isa(void);
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
@@ -72,6 +72,8 @@ typedef struct opforge_session_options {
    * of a run that places them one by one; iterations of a Loop. */
   int64_t memory_limit;
   int64_t loop_limit;
+  int32_t no_reuse; /* 1 = every value has memory of its own (for finding faults; OPFORGE_NO_REUSE=1 too) */
+  int32_t reserved;
 } opforge_session_options;
 
 typedef struct opforge_session opforge_session;
@@ -180,6 +182,20 @@ typedef struct opforge_plan_entry {
 OPFORGE_API int32_t opforge_session_plan(const opforge_session* session, opforge_plan_entry* entries,
                                          int32_t capacity);
 
+/* A buffer of the plan used last: some values (a result, its views, what is written over it) or scratch. */
+typedef struct opforge_buffer {
+  int32_t kind;   /* 0 = values, 1 = scratch of a node */
+  int32_t id;     /* the first of the values, or the node */
+  int32_t values; /* how many values lie on it */
+  int32_t first;  /* the node that writes it first */
+  int32_t last;   /* the node that reads it last; the number of nodes for what is copied at the end */
+  int32_t reserved;
+  int64_t offset, size;
+} opforge_buffer;
+/* Number of buffers, 0 without a plan; fills at most `capacity` of them. */
+OPFORGE_API int32_t opforge_session_buffers(const opforge_session* session, opforge_buffer* buffers,
+                                            int32_t capacity);
+
 /* What a session holds, in bytes and counts, for reports. */
 typedef struct opforge_session_statistics {
   size_t size;
@@ -189,6 +205,8 @@ typedef struct opforge_session_statistics {
   int64_t arena_bytes;    /* of the plan used last */
   int64_t live_bytes;     /* its lower bound: the largest set of buffers that live at one time */
   int64_t dynamic;        /* 1 = a shape depends on data: nodes are placed one by one */
+  int64_t views;          /* of the plan used last: values that are another's memory seen otherwise */
+  int64_t in_place;       /* of the plan used last: results that are written over an input */
 } opforge_session_statistics;
 OPFORGE_API opforge_status opforge_session_get_statistics(const opforge_session* session,
                                                           opforge_session_statistics* statistics);

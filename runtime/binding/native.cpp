@@ -33,7 +33,7 @@ NB_MODULE(_native, m) {
   m.def("thread_count", [] { return opforge_thread_count(); });
   nb::class_<PySession>(m, "Session")
       .def(nb::init<const std::string&, int, bool, const std::vector<std::string>&,
-                    const std::vector<std::string>&, bool, bool, nb::dict>())
+                    const std::vector<std::string>&, bool, bool, bool, nb::dict>())
       .def("run", &PySession::run)
       .def("run_values", &PySession::run_values)
       .def("values", &PySession::values)
@@ -41,6 +41,7 @@ NB_MODULE(_native, m) {
       .def("statistics", &PySession::statistics)
       .def("prepare", &PySession::prepare)
       .def("plan", &PySession::plan)
+      .def("buffers", &PySession::buffers)
       .def("profile", &PySession::profile)
       .def("node_times", &PySession::node_times);
 }

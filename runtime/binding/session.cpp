@@ -60,7 +60,7 @@ void raise_last_error() {
 
 PySession::PySession(const std::string& path, int threads, bool verify_full,
                      const std::vector<std::string>& libraries, const std::vector<std::string>& search,
-                     bool allow_native, bool mmap, nb::dict dtypes) {
+                     bool allow_native, bool mmap, bool reuse, nb::dict dtypes) {
   if (!api.load()) throw nb::python_error();
   std::vector<const char*> library_texts, search_texts;
   for (const std::string& text : libraries) library_texts.push_back(text.c_str());
@@ -70,6 +70,7 @@ PySession::PySession(const std::string& path, int threads, bool verify_full,
   options.threads = threads;
   options.verify = verify_full ? OPFORGE_VERIFY_FULL : OPFORGE_VERIFY_LAZY;
   options.no_mmap = mmap ? 0 : 1;
+  options.no_reuse = reuse ? 0 : 1;
   options.refuse_native = allow_native ? 0 : 1;
   options.libraries = library_texts.data();
   options.n_libraries = static_cast<int32_t>(library_texts.size());
@@ -373,6 +374,8 @@ nb::dict PySession::statistics() const {
   result["arena_bytes"] = s.arena_bytes;
   result["live_bytes"] = s.live_bytes;
   result["dynamic"] = s.dynamic != 0;
+  result["views"] = s.views;
+  result["in_place"] = s.in_place;
   return result;
 }
 
@@ -391,6 +394,18 @@ void PySession::prepare(const std::vector<std::vector<int64_t>>& shapes) {
     status = opforge_session_prepare(session_, tensors.data(), static_cast<int32_t>(tensors.size()));
   }
   if (status != OPFORGE_STATUS_OK) raise_last_error();
+}
+
+nb::list PySession::buffers() const {
+  std::vector<opforge_buffer> buffers(static_cast<size_t>(opforge_session_buffers(session_, nullptr, 0)));
+  const int32_t count =
+      opforge_session_buffers(session_, buffers.data(), static_cast<int32_t>(buffers.size()));
+  nb::list list;
+  for (size_t k = 0; k < buffers.size() && k < static_cast<size_t>(count); ++k) {
+    const opforge_buffer& b = buffers[k];
+    list.append(nb::make_tuple(b.kind != 0, b.id, b.values, b.first, b.last, b.offset, b.size));
+  }
+  return list;
 }
 
 nb::list PySession::plan() const {

@@ -22,7 +22,8 @@ class PySession {
  public:
   // dtypes: ONNX number -> numpy.dtype.
   PySession(const std::string& path, int threads, bool verify_full, const std::vector<std::string>& libraries,
-            const std::vector<std::string>& search, bool allow_native, bool mmap, nb::dict dtypes);
+            const std::vector<std::string>& search, bool allow_native, bool mmap, bool reuse,
+            nb::dict dtypes);
   ~PySession();
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;
@@ -36,6 +37,8 @@ class PySession {
   nb::dict statistics() const;
   void prepare(const std::vector<std::vector<int64_t>>& shapes);  // one per input, in order
   nb::list plan() const;                                          // (kind, id, offset, size) each
+  // (scratch, id, values, first, last, offset, size) each
+  nb::list buffers() const;
   void profile(bool on);
   nb::list node_times() const;
 

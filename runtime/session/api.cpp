@@ -78,6 +78,7 @@ Options options_of(const opforge_session_options* given) {
   options.log_user = o.log_user;
   options.memory_limit = o.memory_limit;
   options.loop_limit = o.loop_limit;
+  options.reuse = o.no_reuse == 0;
   return options;
 }
 
@@ -220,6 +221,17 @@ int32_t opforge_session_plan(const opforge_session* session, opforge_plan_entry*
     const opforge::format::PlanEntry& entry = plan->entries[static_cast<size_t>(k)];
     entries[k] = {static_cast<int32_t>(entry.kind), static_cast<int32_t>(entry.id),
                   static_cast<int64_t>(entry.offset), static_cast<int64_t>(entry.size)};
+  }
+  return count;
+}
+
+int32_t opforge_session_buffers(const opforge_session* session, opforge_buffer* buffers, int32_t capacity) {
+  const auto plan = const_cast<opforge_session*>(session)->session.last_plan();
+  if (!plan) return 0;
+  const auto count = static_cast<int32_t>(plan->buffers.size());
+  for (int32_t k = 0; k < count && k < capacity; ++k) {
+    const opforge::session::PlacedBuffer& b = plan->buffers[static_cast<size_t>(k)];
+    buffers[k] = {b.scratch ? 1 : 0, b.id, b.values, b.first, b.last, 0, b.offset, b.bytes};
   }
   return count;
 }

@@ -23,7 +23,7 @@ struct Options {
   void (*log)(void*, int32_t, const char*) = nullptr;
   void* log_user = nullptr;
   int64_t memory_limit = 0, loop_limit = 0;  // 0 = none
-  bool reuse = true;                         // false (OPFORGE_NO_REUSE=1): no two buffers share memory
+  bool reuse = true;                         // false (OPFORGE_NO_REUSE=1): no two values share memory
 };
 
 struct NodeInfo {

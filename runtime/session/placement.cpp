@@ -62,6 +62,7 @@ void Planner::in_place() {
       groups_[a].place = groups_[b].place;
       groups_[b].absorbed = true;
       into_[b] = a;
+      ++plan_.in_place;
     }
   }
 }
@@ -111,8 +112,34 @@ Status Planner::place() {
     groups_[g].place.kind = Place::kArena;
     groups_[g].place.offset = buffers[owner[g]].offset;
   }
+  describe(buffers, owner);
   emit(buffers, values);
   return OPFORGE_STATUS_OK;
+}
+
+void Planner::describe(const std::vector<Buffer>& buffers, const std::vector<int32_t>& owner) {
+  const auto node_of = [&](int32_t s) {
+    return static_cast<int32_t>(static_cast<size_t>(s) < pending_.size() ? pending_[s].node
+                                                                         : program_.counts.nodes);
+  };
+  plan_.buffers.resize(buffers.size());
+  for (size_t k = 0; k < buffers.size(); ++k) {
+    PlacedBuffer& out = plan_.buffers[k];
+    out.first = node_of(buffers[k].first);
+    out.last = node_of(buffers[k].last);
+    out.offset = buffers[k].offset;
+    out.bytes = buffers[k].bytes;
+    out.scratch = true;
+    out.id = out.first;
+  }
+  for (uint32_t v = 0; v < program_.n_values; ++v) {
+    const int32_t g = group_of(static_cast<int32_t>(v));
+    if (g < 0 || owner[g] < 0) continue;
+    PlacedBuffer& out = plan_.buffers[owner[g]];
+    if (out.scratch) out.id = static_cast<int32_t>(v);
+    out.scratch = false;
+    ++out.values;
+  }
 }
 
 bool Planner::stored(std::vector<Buffer>* buffers, const std::vector<int32_t>& owner, size_t values,

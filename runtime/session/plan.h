@@ -37,6 +37,12 @@ struct Copy {  // an output of the model that is no buffer of its own
   int32_t output;
 };
 
+struct PlacedBuffer {  // for reports; first and last are nodes
+  bool scratch = false;
+  int32_t id = 0, values = 0, first = 0, last = 0;
+  int64_t offset = 0, bytes = 0;
+};
+
 struct Plan {
   std::vector<Shape> inputs;
   std::vector<Tensor> tensors;  // data set where it is fixed
@@ -47,6 +53,8 @@ struct Plan {
   std::vector<Tensor> outputs;             // dtype and shape of each output of the model
   std::vector<format::PlanEntry> entries;  // as the plan section of a file has them
   int64_t arena_bytes = 0, live_bytes = 0;
+  int32_t views = 0, in_place = 0;
+  std::vector<PlacedBuffer> buffers;
   std::vector<std::unique_ptr<uint8_t[]>> constants;  // results computed while planning
 };
 

@@ -78,7 +78,7 @@ Status Planner::infer(uint32_t n, bool* dynamic) {
     *dynamic = true;
     return OPFORGE_STATUS_OK;
   }
-  if (view(info, &step, inferred.context)) return OPFORGE_STATUS_OK;
+  if (model_.options().reuse && view(info, &step, inferred.context)) return OPFORGE_STATUS_OK;
   for (uint32_t k = 0; k < info.record->outputs; ++k) {
     if (info.outputs[k] < 0) continue;
     tensors_[info.outputs[k]] = step.outputs[k];
@@ -134,6 +134,7 @@ bool Planner::view(const NodeInfo& info, Pending* step, const InferContext& cont
     tensors_[info.outputs[k]] = step->outputs[k];
     tensors_[info.outputs[k]].data = tensors_[from].data;  // known values stay known
     group_[info.outputs[k]] = group_[from];
+    ++plan_.views;
   }
   return true;
 }

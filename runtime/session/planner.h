@@ -62,6 +62,8 @@ class Planner {
   // Takes the plan of the file, when it has one that covers these buffers and that is proven.
   bool stored(std::vector<Buffer>* buffers, const std::vector<int32_t>& owner, size_t values, int32_t* order,
               int32_t* active);
+  // For reports: which values lie on each buffer, and from which node to which.
+  void describe(const std::vector<Buffer>& buffers, const std::vector<int32_t>& owner);
   Place place_of(int32_t value, const Tensor& tensor) const;
   void emit(const std::vector<Buffer>& buffers, size_t values);
   void add(int32_t value, const Tensor& tensor);

@@ -280,6 +280,8 @@ void Session::statistics(opforge_session_statistics* statistics) {
   statistics->executed_nodes = last_ ? static_cast<int64_t>(last_->steps.size()) : statistics->nodes;
   statistics->arena_bytes = last_ ? last_->arena_bytes : 0;
   statistics->live_bytes = last_ ? last_->live_bytes : 0;
+  statistics->views = last_ ? last_->views : 0;
+  statistics->in_place = last_ ? last_->in_place : 0;
   statistics->dynamic = last_dynamic_;
 }
 

@@ -8,7 +8,7 @@ from opforge.errors import ArgumentError
 
 __all__ = ["check_runtime_variables", "isa", "thread_count"]
 
-_ISAS = ("baseline", "v3", "v4")
+_ISAS = ("baseline", "neon") if os.uname().machine in ("aarch64", "arm64") else ("baseline", "v3", "v4")
 _MOST_THREADS = 256
 
 

@@ -99,7 +99,7 @@ bool same(const opforge_dtype& dtype, const uint8_t* a, const uint8_t* b, size_t
     if (dtype.bits == 32) return same_floats<uint32_t>(a, b, bytes / 4, 23);
     return close_doubles(a, b, bytes / 8, rtol64);
   }
-  return std::memcmp(a, b, bytes) == 0;
+  return bytes == 0 || std::memcmp(a, b, bytes) == 0;
 }
 
 struct Tensors {

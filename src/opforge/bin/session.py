@@ -21,7 +21,7 @@ from opforge.bin.native import native
 from opforge.bin.program import Dim
 from opforge.errors import ArgumentError, DtypeError, MissingOperatorError, UnsupportedError
 
-__all__ = ["NodeTime", "Session", "ValueInfo"]
+__all__ = ["MemoryBuffer", "NodeTime", "Session", "ValueInfo"]
 
 Array = NDArray[Any]
 
@@ -72,6 +72,29 @@ class NodeTime:
     nanoseconds: int
 
 
+@dataclass(frozen=True)
+class MemoryBuffer:
+    """A piece of the arena: a result with its views and what is written over it, or scratch of a node.
+
+    Attributes:
+        scratch: whether it is scratch.
+        id: the first of its values in the program, or the node.
+        values: how many values lie on it.
+        first: the node that writes it first.
+        last: the node that reads it last; the number of nodes for what is copied at the end.
+        offset: in the arena, in bytes.
+        size: in bytes.
+    """
+
+    scratch: bool
+    id: int
+    values: int
+    first: int
+    last: int
+    offset: int
+    size: int
+
+
 class Session:
     """A loaded bin.
 
@@ -88,6 +111,7 @@ class Session:
         libraries: Sequence[str | os.PathLike[str]] = (),
         allow_native: bool = True,
         mmap: bool = True,
+        reuse: bool = True,
     ) -> None:
         """Open a .bin.
 
@@ -99,6 +123,7 @@ class Session:
                 installed operator packages.
             allow_native: False refuses models that need a kernel library.
             mmap: False copies the file, so that it may be shortened meanwhile.
+            reuse: False gives every value memory of its own, to find faults of a kernel or of the memory plan.
 
         Raises:
             CorruptFileError: the file is damaged; the message names the section.
@@ -115,13 +140,13 @@ class Session:
             raise ArgumentError("threads must be at least 1", where="threads", expected=">= 1 or None", got=threads)
         options = (threads or 0, verify == "full", [os.fspath(item) for item in libraries])
         try:
-            self._native = native().Session(str(source), *options, [], allow_native, mmap, NUMPY_DTYPES)
+            self._native = native().Session(str(source), *options, [], allow_native, mmap, reuse, NUMPY_DTYPES)
         except MissingOperatorError:
             # Only now: listing the installed packages takes longer than opening most models.
             folders = _installed_folders() if allow_native else []
             if not folders:
                 raise
-            self._native = native().Session(str(source), *options, folders, allow_native, mmap, NUMPY_DTYPES)
+            self._native = native().Session(str(source), *options, folders, allow_native, mmap, reuse, NUMPY_DTYPES)
         self._path = source
         self._run = self._native.run
         self._inputs = [_info(*row) for row in self._native.values(True)]
@@ -152,7 +177,7 @@ class Session:
 
     @property
     def statistics(self) -> dict[str, int]:
-        """Counts and bytes: nodes, executed_nodes, plans, arena_bytes, live_bytes (lower bound), dynamic."""
+        """Counts and bytes: nodes, executed_nodes, plans, arena_bytes, live_bytes, views, in_place, dynamic."""
         return dict(self._native.statistics())
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,6 +230,11 @@ class Session:
     def plan(self) -> tuple[int, list[PlanEntry]]:
         """Memory plan used last: bytes of the arena and the place of each value and scratch in it."""
         return self.statistics["arena_bytes"], [PlanEntry(*row) for row in self._native.plan()]
+
+    @property
+    def buffers(self) -> list[MemoryBuffer]:
+        """What lies in the arena of the memory plan used last, and from which node to which."""
+        return [MemoryBuffer(*row) for row in self._native.buffers()]
 
     def profile(self, on: bool = True) -> None:
         """Start (or stop) to measure the time of each node, from zero."""

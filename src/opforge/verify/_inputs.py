@@ -19,7 +19,15 @@ from opforge.schema import nearest
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["check_names", "flat_values", "gather_values", "load_npz", "model_path", "random_inputs"]
+__all__ = [
+    "check_names",
+    "flat_values",
+    "gather_values",
+    "input_shapes",
+    "load_npz",
+    "model_path",
+    "random_inputs",
+]
 
 Array = np.ndarray[Any, Any]
 _DEFAULT_SIZE = 2
@@ -122,17 +130,31 @@ def random_inputs(
         sizes: value for each named dimension, and ``{"input.axis": n}`` for nameless ones; others become 2.
         high: integers are drawn below this number. Inputs whose name says "mask" are all ones.
     """
-    known = dict(sizes or {})
-    used: set[str] = set()
+    shapes = input_shapes(infos, sizes or {})
     made: dict[str, Any] = {}
     for info in infos:
-        shape = tuple(_size(info, axis, known, used) for axis in range(len(info.shape)))
+        shape = shapes[info.name]
         rng = np.random.default_rng([seed, zlib.crc32(info.name.encode())])
         if info.kind.endswith("sequence"):
             made[info.name] = [_draw(rng, info, shape, high) for _ in range(_SEQUENCE)]
         else:
             made[info.name] = _draw(rng, info, shape, high)
-    unused = set(known) - used
+    return made
+
+
+def input_shapes(infos: Sequence[TensorInfo], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input.
+
+    Args:
+        infos: declared inputs.
+        sizes: value for each named dimension, and ``{"input.axis": n}`` for nameless ones; others become 2.
+
+    Raises:
+        ArgumentError: no input has a dimension that ``sizes`` names.
+    """
+    used: set[str] = set()
+    made = {i.name: tuple(_size(i, axis, sizes, used) for axis in range(len(i.shape))) for i in infos}
+    unused = set(sizes) - used
     if unused:
         names = sorted({d for info in infos for d in info.shape if isinstance(d, str)})
         raise ArgumentError(

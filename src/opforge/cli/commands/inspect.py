@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from opforge.cli import _inspect
+from opforge.cli._memory import memory_plan, picture
 from opforge.cli._output import emit, json_option
+from opforge.cli._targets import parse_sizes
 from opforge.errors import ArgumentError
 
 __all__ = ["command"]
@@ -19,6 +21,7 @@ Examples:
   opforge inspect model.bin                sections, inputs, operators, what it needs
   opforge inspect model.bin --sections --json
   opforge inspect model.onnx --nodes
+  opforge inspect model.bin --memory --size batch=8 --out plan.svg
   opforge inspect my_gate/_lib/local_test.so
 """
 _READERS: dict[str, Callable[[Path, bool, bool], tuple[dict[str, Any], Callable[[], None]]]] = {
@@ -32,9 +35,16 @@ _READERS: dict[str, Callable[[Path, bool, bool], tuple[dict[str, Any], Callable[
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--sections", is_flag=True, help="Only the section table of a .bin.")
 @click.option("--nodes", is_flag=True, help="List every node of a .bin or .onnx.")
+@click.option("--memory", is_flag=True, help="The memory plan of a .bin: peak, lower bound, buffers.")
+@click.option("--size", "sizes", multiple=True, help="With --memory, NAME=NUMBER: a named dimension (else 2).")
+@click.option("--out", type=click.Path(path_type=Path), help="With --memory: draw the plan to this .svg.")
 @json_option
-def command(file: Path, sections: bool, nodes: bool, as_json: bool) -> None:
+def command(
+    file: Path, sections: bool, nodes: bool, memory: bool, sizes: tuple[str, ...], out: Path | None, as_json: bool
+) -> None:
     """Print what FILE (.bin, .onnx, .so) holds; native code is loaded only for a .so.
+
+    With --memory, the memory plan for inputs of these sizes: nodes to the right, bytes of the arena upwards.
 
     Metadata in a file is printed as a hint; nothing that it names is imported or run.
     """
@@ -44,5 +54,21 @@ def command(file: Path, sections: bool, nodes: bool, as_json: bool) -> None:
         raise ArgumentError("unknown kind of file", where=str(file), expected=expected, got=got)
     if sections and file.suffix != ".bin":
         raise ArgumentError("only a .bin has sections", where=str(file), got=file.suffix)
+    if (sizes or out) and not memory:
+        raise ArgumentError("--size and --out are for --memory", where="inspect")
+    if memory:
+        _memory_plan(file, parse_sizes(sizes), out, as_json)
+        return
     content, text = reader(file, sections, nodes)
+    emit(content, as_json, text)
+
+
+def _memory_plan(file: Path, sizes: Mapping[str, int], out: Path | None, as_json: bool) -> None:
+    if file.suffix != ".bin":
+        raise ArgumentError("only a .bin has a memory plan", where=str(file), got=file.suffix)
+    if out is not None and out.suffix != ".svg":
+        raise ArgumentError("the picture is an SVG", where="--out", expected="NAME.svg", got=str(out))
+    content, text = memory_plan(file, sizes)
+    if out is not None:
+        out.write_text(picture(content))
     emit(content, as_json, text)
