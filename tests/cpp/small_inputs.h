@@ -38,6 +38,22 @@ inline void fill(opforge_dtype dtype, int salt, std::vector<uint8_t>* data) {
   }
 }
 
+// A sequence is given as two tensors, an optional as one.
+inline void run_values(opforge_session* session, const std::vector<opforge_tensor>& inputs) {
+  std::vector<std::vector<opforge_tensor>> lists(inputs.size());
+  std::vector<opforge_value> values(inputs.size());
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const int32_t kind = opforge_session_input(session, static_cast<int32_t>(k))->kind;
+    const bool list = kind == OPFORGE_VALUE_SEQUENCE || kind == OPFORGE_VALUE_OPTIONAL_SEQUENCE;
+    lists[k].assign(list ? 2 : 1, inputs[k]);
+    values[k] = {lists[k].data(), static_cast<int32_t>(lists[k].size()), 0};
+  }
+  opforge_results* results = nullptr;
+  if (opforge_session_run_values(session, values.data(), static_cast<int32_t>(values.size()), &results) ==
+      OPFORGE_STATUS_OK)
+    opforge_results_free(results);
+}
+
 inline void run_small(opforge_session* session) {
   const int32_t n_inputs = opforge_session_input_count(session),
                 n_outputs = opforge_session_output_count(session);
@@ -60,6 +76,12 @@ inline void run_small(opforge_session* session) {
     inputs[k].dtype = info->dtype;
     inputs[k].shape = shapes[k].data();
   }
+  bool tensors = true;
+  for (int32_t k = 0; k < n_inputs; ++k)
+    tensors = tensors && opforge_session_input(session, k)->kind == OPFORGE_VALUE_TENSOR;
+  for (int32_t k = 0; k < n_outputs; ++k)
+    tensors = tensors && opforge_session_output(session, k)->kind == OPFORGE_VALUE_TENSOR;
+  if (!tensors) return run_values(session, inputs);
   opforge_run run = {};
   run.size = sizeof run;
   run.inputs = inputs.data();
