@@ -90,7 +90,6 @@ soak: $(STAMPS)/install
 	$(BIN)/python tools/corpus.py --full
 	$(BIN)/python tools/cross.py --full
 	$(BIN)/python tools/sanitize.py --full
-	$(BIN)/python -m tests.soak
 	$(BIN)/python tools/fuzz.py --seconds 600
 
 clean:
