@@ -427,6 +427,6 @@ def test_an_output_that_numpy_cannot_hold_is_refused_while_opening(tmp_path: Pat
     path = b.save(tmp_path / "model.bin")
     known = {number: dtype for number, dtype in NUMPY_DTYPES.items() if number != 22}
     with pytest.raises(UnsupportedError) as caught:
-        native().Session(str(path), 0, False, [], [], True, True, known)
+        native().Session(str(path), 0, False, [], [], True, True, True, known)
     assert "output 'halves': NumPy has no dtype for an output" in str(caught.value)
     assert "got: ONNX dtype 22" in str(caught.value)
