@@ -349,7 +349,7 @@ def test_native_module_takes_no_wrong_arguments() -> None:
     with pytest.raises(TypeError):
         native().Session("x")
     with pytest.raises(OpforgeError):
-        native().Session("/nonexistent", 0, False, [], [], True, True, NUMPY_DTYPES)
+        native().Session("/nonexistent", 0, False, [], [], True, True, True, NUMPY_DTYPES)
 
 
 def test_bytes_between_sections_are_zero(model: Path, tmp_path: Path) -> None:
