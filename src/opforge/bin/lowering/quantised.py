@@ -348,8 +348,10 @@ def _side_by_side(graph: Graph) -> None:
     """Keep the channels of a pixel together between one integer convolution and the next."""
     readers = graph.readers()
     for node in graph.nodes:
-        after = readers.get(node.output, []) if node.is_made("IntegerConv") else []
+        if not node.is_made("IntegerConv"):
+            continue
         y = node.output
+        after = readers.get(y, [])
         if not after or y.is_output or y.dims is None:
             continue
         if all(n.is_made("IntegerConv") and n.inputs[0] is y for n in after):
