@@ -311,6 +311,7 @@ def _origin(nodes: list[Node]) -> list[str]:
 def _settle_constants(graph: Graph) -> None:
     """Constants that nothing takes as integers become f32, where that is not too large; the rest is elementwise."""
     nodes: list[Node] = []
+    wide_codes: dict[Value, Value] = {}
     for node in graph.nodes:
         data = q.settled(node) if q.is_node(node, "DequantizeLinear") and not node.output.is_output else None
         if data is not None:
@@ -324,7 +325,7 @@ def _settle_constants(graph: Graph) -> None:
                 node.output.data = np.transpose(data, node.attributes.get("perm"))
                 node.output.producer = None
                 continue
-        made = q.elementwise(node) if q.is_node(node, "QuantizeLinear", "DequantizeLinear") else None
+        made = q.elementwise(node, wide_codes) if q.is_node(node, "QuantizeLinear", "DequantizeLinear") else None
         packed = pack_product(node) if q.is_node(node, "MatMul") else None
         nodes += made or ([packed] if packed is not None else [node])
     graph.nodes = nodes
@@ -337,7 +338,9 @@ def _drop_dead(graph: Graph) -> None:
         dead = [
             n
             for n in graph.nodes
-            if q.is_node(n, "DequantizeLinear", "Transpose") and not readers.get(n.output) and not n.output.is_output
+            if (q.is_node(n, "DequantizeLinear", "Transpose") or _row(n, "Cast"))
+            and not readers.get(n.output)
+            and not n.output.is_output
         ]
         if not dead:
             return

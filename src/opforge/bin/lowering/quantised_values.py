@@ -138,8 +138,13 @@ def weights(value: Value | None, axis: int, outputs: int) -> Weights | None:
     return Weights.of(x, None if zero is None else zero.data, scale.data)
 
 
-def elementwise(node: Node) -> list[Node] | None:
-    """Write QuantizeLinear or DequantizeLinear of one f32 scale in elementwise nodes, which fuse with neighbours."""
+def elementwise(node: Node, wide_codes: dict[Value, Value]) -> list[Node] | None:
+    """Write QuantizeLinear or DequantizeLinear of one f32 scale in elementwise nodes, which fuse with neighbours.
+
+    Args:
+        node: the conversion.
+        wide_codes: bytes to the same numbers as f32, for a conversion back; a QuantizeLinear is added.
+    """
     x, scale, zero = (operand(node, k) for k in range(3))
     factor = number(scale)
     if (
@@ -169,13 +174,14 @@ def elementwise(node: Node) -> list[Node] | None:
         return out
 
     if node.op == "DequantizeLinear":
-        value = step("Cast", x, to=FLOAT)
+        value = wide_codes[x] if x in wide_codes else step("Cast", x, to=FLOAT)
         value = step("Sub", value, held(offset)) if offset else value
         step("Mul", value, held(float(factor)), last=node.output)
         return made
     value = step("Round", step("Div", x, held(float(factor))))
     value = step("Add", value, held(offset)) if offset else value
-    step("Cast", step("Clip", value, held(least), held(most)), last=node.output, to=narrow.dtype)
+    value = wide_codes[node.output] = step("Clip", value, held(least), held(most))
+    step("Cast", value, last=node.output, to=narrow.dtype)
     return made
 
 
