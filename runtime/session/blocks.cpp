@@ -50,7 +50,7 @@ BlockRef BlockPool::get(int64_t bytes) {
     idle_ -= size;
   } else {
     // Blocks of sizes that are no longer wanted make room.
-    if (idle_ > kKept && live_ + idle_ + size > 2 * std::max(peak_, live_ + size)) trim();
+    if (idle_ > std::max(kKept, 2 * std::max(peak_, live_ + size))) trim();
     void* memory = nullptr;
     if (::posix_memalign(&memory, 64, kHeader + static_cast<size_t>(size)) != 0) return BlockRef();
     block = new (memory) Block{this, nullptr, size, 0, c, nullptr};
@@ -67,10 +67,7 @@ BlockRef BlockPool::wrap(std::shared_ptr<void> foreign) {
 
 void BlockPool::put(Block* block) {
   live_ -= block->bytes;
-  if (idle_ + block->bytes > std::max(peak_, kKept)) {
-    std::free(block);
-    return;
-  }
+  if (idle_ + block->bytes > std::max(kKept, 2 * peak_)) trim();
   idle_ += block->bytes;
   block->next = free_[block->size_class];
   free_[block->size_class] = block;

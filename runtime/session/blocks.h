@@ -60,6 +60,7 @@ class BlockPool {
   BlockRef wrap(std::shared_ptr<void> foreign);
   // Of blocks in use, and of what else was charged.
   int64_t live_bytes() const { return live_ + charged_; }
+  int64_t idle_bytes() const { return idle_; }
   void charge(int64_t bytes) { charged_ += bytes; }
   // A new run begins.
   void restart() { peak_ = live_; }
