@@ -1,17 +1,20 @@
 """Run onnx's own backend tests through opforge and ONNX Runtime, and count what passes.
 
 `python -m benchmarks.conformance` prints both counts, and ours per operator. `--write` keeps the list of the tests that
-pass (tests/data/conformance/passing.txt), which the test suite holds; `--json` writes every outcome.
+pass (tests/data/conformance/passing.txt), which the test suite holds, and the tables of docs/design/conformance.md;
+`--markdown` prints these tables; `--json` writes every outcome.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -22,8 +25,12 @@ from opforge.cli._output import table
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSING = ROOT / "tests" / "data" / "conformance" / "passing.txt"
+PAGE = ROOT / "docs" / "design" / "conformance.md"
+PEER = PASSING.with_name("onnxruntime.json")
+"""What the peer passed when it was run last."""
 COMMAND = ("-m", "benchmarks.conformance", "--worker")
 """What a process for tests runs; the engine follows."""
+_TABLES = re.compile(r"(<!-- conformance -->\n).*?(<!-- end of conformance -->)", re.DOTALL)
 SECONDS = 120.0
 """A test that takes longer counts as failed."""
 
@@ -99,7 +106,8 @@ def main() -> int:
     parser.add_argument("--engine", choices=list(ENGINES), action="append", help="engines (both when none is given)")
     parser.add_argument("--failures", action="store_true", help="print why tests of ours failed")
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
-    parser.add_argument("--write", action="store_true", help="keep the list of passing tests")
+    parser.add_argument("--write", action="store_true", help="keep the list of passing tests, and the page's tables")
+    parser.add_argument("--markdown", action="store_true", help="print the tables of the page")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -121,7 +129,13 @@ def main() -> int:
         options.json.write_text(
             json.dumps({e: [{**vars(o), "passed": o.passed} for o in f] for e, f in outcomes.items()}, indent=0) + "\n"
         )
-    if options.write and not options.parts and not options.group:
+    whole = not options.parts and not options.group
+    if options.markdown and ours:
+        print(markdown(ours))
+    if options.write and whole and "onnxruntime" in outcomes:
+        _keep_peer(outcomes["onnxruntime"])
+    if options.write and whole and ours:
+        PAGE.write_text(_TABLES.sub(lambda m: f"{m[1]}{markdown(ours)}{m[2]}", PAGE.read_text()))
         PASSING.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{o.group} {o.name}" for o in ours if o.passed]
         head = "# Tests of onnx's backend suite that pass; kept by `python -m benchmarks.conformance --write`.\n"
@@ -135,16 +149,40 @@ def main() -> int:
     return 1 if lost else 0
 
 
-def _print_operators(outcomes: list[Outcome]) -> None:
-    """Print, per operator, how many of its node tests pass."""
+def _by_operator(outcomes: list[Outcome]) -> tuple[list[str], list[tuple[str, int, int]]]:
+    """Return the operators of which every node test passes, and (name, passed, of) of the others."""
     found: dict[str, list[bool]] = defaultdict(list)
     for outcome in outcomes:
         if outcome.group == "node":
-            found[outcome.operator].append(outcome.passed)
+            found[outcome.operator or "(none)"].append(outcome.passed)
     whole = sorted(name for name, passed in found.items() if all(passed))
+    return whole, [(n, sum(p), len(p)) for n, p in sorted(found.items()) if not all(p)]
+
+
+def _print_operators(outcomes: list[Outcome]) -> None:
+    """Print, per operator, how many of its node tests pass."""
+    whole, rows = _by_operator(outcomes)
     print(f"\nevery test passes ({len(whole)} operators): {', '.join(whole)}")
-    rows = [(n, sum(p), len(p)) for n, p in sorted(found.items()) if not all(p)]
     table("operators with tests that do not pass", ("operator", "passed", "of"), rows)
+
+
+def _keep_peer(outcomes: list[Outcome]) -> None:
+    counts = Counter(o.group for o in outcomes if o.passed)
+    kept = {"version": version("onnxruntime"), "passed": {g: counts[g] for g in GROUPS}}
+    PEER.write_text(json.dumps(kept, indent=2) + "\n")
+
+
+def markdown(ours: list[Outcome]) -> str:
+    """Write what passes as tables: by group beside the peer, and by operator."""
+    peer = json.loads(PEER.read_text())
+    passed, total = Counter(o.group for o in ours if o.passed), Counter(o.group for o in ours)
+    lines = [f"| group | opforge | ONNX Runtime {peer['version']} | tests |", "|---|---|---|---|"]
+    lines += [f"| {g} | {passed[g]} | {peer['passed'][g]} | {total[g]} |" for g in GROUPS if total[g]]
+    whole, rows = _by_operator(ours)
+    lines += ["", f"Every node test passes of {len(whole)} operators: {', '.join(whole)}.", ""]
+    lines += ["| operator | passed | of |", "|---|---|---|"]
+    lines += [f"| {name} | {count} | {of} |" for name, count, of in rows]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

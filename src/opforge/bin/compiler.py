@@ -130,7 +130,7 @@ def compile_program(
     report.warnings += _defaults(model)
     close_subgraphs.call(model)
     report.warnings += resolve.resolve(model, operators)
-    report.passes, report.conversions = pipeline.prepare(model, check=check)
+    report.passes, report.conversions = pipeline.prepare(model, check=check, formulas=operators != "body")
     choices: convolution.Choices = {}
     if tune is not False:
         choices, report.tuned, warnings = tuning.try_tune(

@@ -1,8 +1,9 @@
 """One form for formulas that are equal by the rules of real arithmetic that authors use freely.
 
 Sums and products are flattened and sorted, differences and quotients become sums and products, small integer powers
-become repeated factors, constants are compared to float32's accuracy. Two expressions with one form compute the
-same function up to rounding; the converse does not hold, and need not.
+become repeated factors, functions of numbers become numbers. Two expressions with one form compute the same function
+up to rounding; the converse does not hold, and need not. ``_unify`` compares forms, and numbers in them to float32's
+accuracy.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from opforge.expr import Node
+from opforge.expr import Node, semantics
 
 __all__ = ["Form", "canonical"]
 
@@ -36,11 +37,15 @@ def _plain(node: Node, known: dict[Node, Form]) -> Form:
         return (node.op, node.index)
     if node.op == "constant":
         return _number(node.value)
-    return (node.op, str(node.type), *(_form(arg, known) for arg in node.args))
+    forms = [_form(arg, known) for arg in node.args]
+    numbers = [_value(form) for form in forms]
+    if node.type.is_float and node.op in semantics.NUMPY and all(n is not None for n in numbers):
+        return _number(float(semantics.evaluate(node.op, numbers, node.type)))
+    return (node.op, str(node.type), *forms)
 
 
 def _number(value: float) -> Form:
-    return ("number", float(f"{value:.5e}"))
+    return ("number", float(value))
 
 
 def _value(form: Form) -> float | None:
@@ -61,7 +66,6 @@ def _product(factors: list[Form]) -> Form:
             rest.append(factor)
     if not rest:
         return _number(scale)
-    scale = float(f"{scale:.5e}")
     return rest[0] if scale == 1.0 and len(rest) == 1 else ("product", scale, *sorted(rest, key=repr))
 
 
@@ -82,7 +86,6 @@ def _sum(terms: list[Form]) -> Form:
         else:
             weights[term] += 1.0  # type: ignore[assignment]
     rest = [_product([_number(weight), base]) for base, weight in weights.items() if weight != 0]
-    offset = float(f"{offset:.5e}")
     if not rest:
         return _number(offset)
     return rest[0] if offset == 0.0 and len(rest) == 1 else ("sum", offset, *sorted(rest, key=repr))
@@ -104,8 +107,12 @@ def _power(node: Node, known: dict[Node, Form]) -> Form:
 
 def _quotient(node: Node, known: dict[Node, Form]) -> Form:
     top, bottom = (_form(arg, known) for arg in node.args)
-    number = _value(bottom)
-    return _product([top, _number(1.0 / number) if number else ("reciprocal", bottom)])
+    return _product([top, _inverse(bottom)])
+
+
+def _inverse(form: Form) -> Form:
+    number = _value(form)
+    return _number(1.0 / number) if number else ("reciprocal", form)
 
 
 def _clip(node: Node, known: dict[Node, Form]) -> Form:
@@ -131,7 +138,7 @@ _RULES = {
     "div": _quotient,
     "neg": lambda n, k: _negative(_form(n.args[0], k)),
     "square": lambda n, k: _product([_form(n.args[0], k)] * 2),
-    "reciprocal": lambda n, k: ("reciprocal", _form(n.args[0], k)),
+    "reciprocal": lambda n, k: _inverse(_form(n.args[0], k)),
     "fma": lambda n, k: _sum([_product([_form(n.args[0], k), _form(n.args[1], k)]), _form(n.args[2], k)]),
     "fnma": lambda n, k: _sum([_negative(_product([_form(n.args[0], k), _form(n.args[1], k)])), _form(n.args[2], k)]),
     "pow": _power,

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from opforge.expr import Node, ProgramBuilder
-from opforge.expr.nodes import substitute
+from opforge.errors import OpforgeError
+from opforge.expr import Node, ProgramBuilder, ValueType
+from opforge.expr.nodes import LEAVES, attribute, constant, postorder, substitute
 from opforge.expr.simplify import simplify as simplify_expressions
+from opforge.onnx._accuracy import is_no_worse
 from opforge.onnx._canonical import Form, canonical
+from opforge.onnx._unify import unify
 from opforge.onnx.elementwise import ROWS, VALUE_TYPES
 from opforge.schema import Operator, Required, registry
 
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-__all__ = ["raise_formulas"]
+__all__ = ["raise_formulas", "raise_in"]
+
+HALVES = frozenset({10, 16})
+"""ONNX numbers of f16 and bf16."""
 
 _MAX_NODES = 64
 _MAX_CUTS = 24
@@ -28,10 +34,13 @@ _MAX_CUTS = 24
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A formula with its attributes at their defaults, in the two forms in which models hold it."""
+    """A formula in the forms in which models hold it: as it is written, and as it is rewritten."""
 
     operator: Operator
+    expression: Node
     forms: frozenset[Form]
+    functions: frozenset[str]
+    defaults: dict[int, float]
     size: int
 
     @property
@@ -39,15 +48,25 @@ class _Wanted:
         return len(self.operator.signature.inputs)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """Where a formula begins, its attributes that are not at their defaults, and the nodes that it replaces."""
+
+    inputs: tuple[ir.Value, ...]
+    attributes: dict[str, float | int]
+    nodes: frozenset[ir.Node]
+
+
 def raise_formulas(model: onnx.ModelProto, operators: Iterable[Operator] | None = None) -> onnx.ModelProto:
     """Return a copy of ``model`` in which decomposed formulas are nodes of their operators again.
 
     A subgraph of standard elementwise nodes that computes what a formula computes (up to the order of sums and
-    products, equal forms such as ``x*x`` and ``x**2``, and the rewrites that formulas undergo) becomes one node, with
-    opset import, function body and metadata. Attributes are looked for at their default values. Larger matches win.
+    products, equal forms such as ``x*x`` and ``x**2``, constants within a rounding of float32, and the rewrites that
+    formulas undergo) becomes one node, with opset import, function body and metadata. Attributes are solved for. A
+    formula that would be less accurate than what stands there is not put in its place. Larger matches win.
 
     Args:
-        model: any model; nodes inside subgraphs are left alone.
+        model: any model.
         operators: which formulas to look for; all registered ones when not given.
     """
     import onnx_ir as ir
@@ -55,18 +74,33 @@ def raise_formulas(model: onnx.ModelProto, operators: Iterable[Operator] | None 
     from opforge.onnx.functions import complete_model
     from opforge.passes import infer_shapes, lift_constants, remove_dead
 
-    wanted = sorted(_wanted(operators or registry.operators().values()), key=lambda w: -w.size)
     graph_model = ir.from_proto(model)
     functions = dict(graph_model.functions)
     graph_model.functions.clear()
     lift_constants.call(graph_model)
     infer_shapes.call(graph_model)
-    changed = sum(_raise_one(graph_model, item) for item in wanted)
-    if not changed:
+    if not raise_in(graph_model, operators or registry.operators().values()):
         return _copy(model)
     remove_dead.call(graph_model)
     graph_model.functions.update(functions)
     return complete_model(ir.to_proto(graph_model))
+
+
+def raise_in(model: ir.Model, operators: Iterable[Operator], *, whole: bool = False, least: int = 0) -> int:
+    """Raise in every graph of a model whose constants are lifted and whose types are known; return how often.
+
+    Args:
+        model: changed in place.
+        operators: which formulas to look for.
+        whole: leave matches alone whose inner values are read elsewhere (they would be computed twice), and half
+            types, where each operator's rounding counts.
+        least: operations that a formula of nothing but arithmetic must have to be looked for.
+    """
+    from opforge.passes import _edit
+
+    wanted = [w for w in _wanted(operators) if w.functions or w.size >= least]
+    wanted.sort(key=lambda w: -w.size)
+    return sum(_raise_one(list(graph), item, whole) for item in wanted for graph in _edit.graphs(model))
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -80,68 +114,133 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
 def _wanted(operators: Iterable[Operator]) -> Iterator[_Wanted]:
     for operator in operators:
         formula: Any = operator.formula
-        attributes = operator.signature.attributes
         if formula is None or operator.is_gradient or len(formula.outputs) != 1 or len(operator.signature.inputs) > 3:
             continue
-        if any(isinstance(a.default, Required) for a in attributes):
+        written = formula.outputs[0].node
+        if written.op in LEAVES:
             continue
-        builder = ProgramBuilder()
-        defaults = [builder.constant(float(np.float32(cast(float, a.default)))) for a in attributes]
-        written = _with_defaults([formula.outputs[0].node], defaults)
-        forms = {canonical(node) for node in (*written, *simplify_expressions(written))}
-        yield _Wanted(operator, frozenset(forms), _size(written[0]))
+        rewritten = simplify_expressions([written])[0]
+        defaults = {
+            k: float(cast(float, a.default))
+            for k, a in enumerate(operator.signature.attributes)
+            if not isinstance(a.default, Required)
+        }
+        forms = frozenset({canonical(written), canonical(rewritten)})
+        yield _Wanted(operator, rewritten, forms, _functions(rewritten), defaults, _size(written))
 
 
-def _with_defaults(nodes: list[Node], defaults: list[Node]) -> list[Node]:
-    from opforge.expr.nodes import attribute
+_ARITHMETIC = frozenset(
+    """
+    abs add cast clip div fma fnma ge gt le lt max min mul neg pow reciprocal relu rsqrt select sqrt square sub
+    """.split()
+)
 
-    leaves = {attribute(k, value.type): value for k, value in enumerate(defaults)}
-    return list(substitute(nodes, leaves))
+
+def _functions(node: Node) -> frozenset[str]:
+    """Return the functions of an expression that no rewrite turns into arithmetic."""
+    return frozenset(n.op for n in postorder([node]) if n.op not in _ARITHMETIC and n.op not in LEAVES)
 
 
 def _size(node: Node) -> int:
-    from opforge.expr.nodes import LEAVES, postorder
-
     return sum(n.op not in LEAVES for n in postorder([node]))
 
 
-def _raise_one(model: ir.Model, wanted: _Wanted) -> int:
+def _raise_one(nodes: list[ir.Node], wanted: _Wanted, whole: bool) -> int:
     """Replace every match of one formula, from the outputs backwards, so that the largest region is seen first."""
     from opforge.passes import _edit
 
     count = 0
+<<<<<<< HEAD
     for node in reversed(_edit.nodes(model)):
         if node.graph is not None and _elementwise(node):
             found = _match(node, wanted)
+=======
+    for node in reversed(nodes):
+        if node.graph is not None and _elementwise(node, whole):
+            found = _match(node, wanted, whole)
+>>>>>>> 39e86b6 (Formulas are raised when a model is compiled, attributes are solved for, and nothing loses accuracy; page of the conformance)
             if found is not None:
-                _replace(model, node, wanted.operator, found)
+                _replace(node, wanted.operator, found)
                 count += 1
     return count
 
 
-def _elementwise(node: ir.Node) -> bool:
+def _elementwise(node: ir.Node, whole: bool) -> bool:
     if node.domain or node.op_type not in ROWS or len(node.outputs) != 1:
         return False
     types = [v.dtype for v in (*node.inputs, *node.outputs) if v is not None]
-    return all(t is not None and int(t) in VALUE_TYPES for t in types)
+    return all(t is not None and int(t) in VALUE_TYPES and not (whole and int(t) in HALVES) for t in types)
 
 
-def _match(root: ir.Node, wanted: _Wanted) -> tuple[ir.Value, ...] | None:
+def _match(root: ir.Node, wanted: _Wanted, whole: bool) -> _Found | None:
     """Return the values that are the formula's inputs when ``root`` computes it, else None."""
-    region, cuts = _region(root)
+    region, cuts = _region(root, whole)
     if len(region) * 3 < wanted.size:
         return None
     for chosen in permutations(cuts, wanted.count):
-        expression = _expression(root, region, chosen)
-        if expression is None:
+        written = _expression(root, region, chosen)
+        if written is None:
             continue
-        forms = {canonical(expression), canonical(simplify_expressions([expression])[0])}
-        if forms & wanted.forms:
-            return chosen
+        expression, nodes = written
+        if whole and _is_read_elsewhere(root, nodes):
+            continue
+        rewritten = simplify_expressions([expression])[0]
+        if not wanted.functions <= _functions(rewritten):
+            continue
+        for target in dict.fromkeys((canonical(expression), canonical(rewritten))):
+            for form in wanted.forms:
+                solved = unify(form, target, wanted.defaults)
+                attributes = None if solved is None else _attributes(wanted, solved)
+                if attributes is not None and _is_accurate(wanted, attributes, expression, chosen):
+                    return _Found(chosen, _given(wanted, attributes), nodes)
     return None
 
 
-def _region(root: ir.Node) -> tuple[set[ir.Node], list[ir.Value]]:
+def _attributes(wanted: _Wanted, solved: dict[int, float]) -> list[float] | None:
+    """Return all attributes as they are stored; None where one is not of its kind or nowhere determined."""
+    values = []
+    for k, declared in enumerate(wanted.operator.signature.attributes):
+        value = solved.get(k, wanted.defaults.get(k))
+        if value is None:
+            return None
+        if declared.kind in ("int", "bool"):
+            if abs(value - round(value)) > 1e-6 or (declared.kind == "bool" and round(value) not in (0, 1)):
+                return None
+            values.append(float(round(value)))
+            continue
+        default = wanted.defaults.get(k)
+        if default is not None and abs(value - default) <= 2.0**-23 * abs(default):
+            value = default
+        values.append(float(np.float32(value)))
+    return values
+
+
+def _given(wanted: _Wanted, values: list[float]) -> dict[str, float | int]:
+    declared = wanted.operator.signature.attributes
+    return {
+        a.name: v if a.kind == "float" else int(v)
+        for k, (a, v) in enumerate(zip(declared, values, strict=True))
+        if a.required or v != float(np.float32(wanted.defaults[k]))
+    }
+
+
+def _is_accurate(wanted: _Wanted, values: list[float], expression: Node, inputs: tuple[ir.Value, ...]) -> bool:
+    leaves = {
+        attribute(k, ValueType.parse(n.type.text)): constant(values[k], n.type)
+        for n in postorder([wanted.expression])
+        if n.op == "attribute"
+        for k in (n.index,)
+    }
+    new = simplify_expressions(substitute([wanted.expression], leaves))[0]
+    return is_no_worse(new, expression, [VALUE_TYPES[int(v.dtype)] for v in inputs if v.dtype is not None])
+
+
+def _is_read_elsewhere(root: ir.Node, nodes: frozenset[ir.Node]) -> bool:
+    inner = (o for n in nodes if n is not root for o in n.outputs)
+    return any(o.is_graph_output() or any(u.node not in nodes for u in o.uses()) for o in inner)
+
+
+def _region(root: ir.Node, whole: bool) -> tuple[set[ir.Node], list[ir.Value]]:
     """Return the elementwise nodes above ``root``, and the values at which the formula may begin, nearest last."""
     region, order, pending = {root}, [], [root]
     while pending and len(region) < _MAX_NODES:
@@ -152,52 +251,64 @@ def _region(root: ir.Node) -> tuple[set[ir.Node], list[ir.Value]]:
             if value not in order:
                 order.append(value)
             producer = value.producer()
+<<<<<<< HEAD
             near = producer is not None and producer.graph is root.graph  # not into the graph around a subgraph
             if near and producer is not None and producer not in region and _elementwise(producer):
+=======
+            if producer is None or producer in region or producer.graph is not root.graph:
+                continue
+            if _elementwise(producer, whole):
+>>>>>>> 39e86b6 (Formulas are raised when a model is compiled, attributes are solved for, and nothing loses accuracy; page of the conformance)
                 region.add(producer)
                 pending.append(producer)
     # The farthest values first: a formula's input is usually where the region begins.
     return region, order[::-1][:_MAX_CUTS]
 
 
-def _expression(root: ir.Node, region: set[ir.Node], inputs: tuple[ir.Value, ...]) -> Node | None:
+def _expression(
+    root: ir.Node, region: set[ir.Node], inputs: tuple[ir.Value, ...]
+) -> tuple[Node, frozenset[ir.Node]] | None:
     """Write what ``root`` computes from ``inputs``; None where it needs another value or an input goes unused."""
     builder = ProgramBuilder()
     known: dict[ir.Value, Node] = {value: builder.input(VALUE_TYPES[int(value.dtype)]) for value in inputs}  # type: ignore[arg-type]
     used: set[ir.Value] = set()
+    visited: set[ir.Node] = set()
 
     def value_of(value: ir.Value | None) -> Node | None:
         if value is None:
             return None
         if value in known:
-            used.add(value)
+            if value in inputs:
+                used.add(value)
             return known[value]
-        if value.const_value is not None:
-            data = value.const_value.numpy()
-            if data.size != 1 or value.dtype is None or int(value.dtype) not in VALUE_TYPES:
+        if value.const_value is not None and not value.is_graph_input():
+            if value.const_value.size != 1 or value.dtype is None or int(value.dtype) not in VALUE_TYPES:
                 raise LookupError
-            known[value] = builder.constant(float(data.reshape(-1)[0]), VALUE_TYPES[int(value.dtype)])
+            number = float(value.const_value.numpy().reshape(-1)[0])
+            known[value] = builder.constant(number, VALUE_TYPES[int(value.dtype)])
             return known[value]
         node = value.producer()
         if node is None or node not in region:
             raise LookupError
+        visited.add(node)
         operands = [value_of(v) for v in node.inputs]
         given = operands if node.op_type == "Clip" else [v for v in operands if v is not None]
         attributes = {name: attr.value for name, attr in node.attributes.items()}
         known[value] = ROWS[node.op_type].emit(builder, given, attributes)  # type: ignore[arg-type]
         return known[value]
 
-    from opforge.errors import OpforgeError
-
     try:
         result = value_of(root.outputs[0])
     except (LookupError, OpforgeError, AssertionError):
         return None
-    return result if used == set(inputs) else None
+    return (result, frozenset(visited)) if result is not None and used == set(inputs) else None
 
 
-def _replace(model: ir.Model, root: ir.Node, operator: Operator, inputs: tuple[ir.Value, ...]) -> None:
+def _replace(root: ir.Node, operator: Operator, found: _Found) -> None:
     from opforge.passes import _edit
 
-    _edit.replace_node(root, operator.name, list(inputs), domain=operator.domain)
-    model.graph.opset_imports.setdefault(operator.domain, operator.since_version)
+    graph = root.graph
+    assert graph is not None
+    also = [n for n in graph if n in found.nodes and n is not root]
+    _edit.replace_node(root, operator.name, list(found.inputs), found.attributes, domain=operator.domain, also=also)
+    graph.opset_imports.setdefault(operator.domain, operator.since_version)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from opforge.bin.lowering import expand, widen
+from opforge.bin.lowering import expand, raise_formulas, widen
 from opforge.passes import (
     _contract,
     cancel_transposes,
@@ -69,11 +69,12 @@ PASSES = tuple(
         infer_shapes,
         merge_reshapes,
         decompose_batch_norm,
-        raise_gelu,
         raise_hard_swish,
         raise_layer_norm,
         raise_grid_gather,
         raise_attention,
+        raise_formulas,  # after what the runtime has one kernel for, before what is elementwise anyhow
+        raise_gelu,
         fold_scale_shift,
         raise_hard_swish,
         raise_swish,
@@ -95,8 +96,14 @@ TIDY = (infer_shapes, fold_constants, share_subexpressions, remove_dead, infer_s
 """After conversions of half types."""
 
 
-def prepare(model: ir.Model, *, check: bool = False) -> tuple[dict[str, int], list[str]]:
-    """Run all passes on a model without functions; return what each changed, and the conversions of half types."""
+def prepare(model: ir.Model, *, check: bool = False, formulas: bool = True) -> tuple[dict[str, int], list[str]]:
+    """Run all passes on a model without functions; return what each changed, and the conversions of half types.
+
+    Args:
+        model: changed in place.
+        check: test what each pass requires and promises.
+        formulas: look for registered formulas in decomposed form.
+    """
     changes: dict[str, int] = {}
 
     def run(passes: Iterable[_contract.GraphPass]) -> None:
@@ -111,7 +118,7 @@ def prepare(model: ir.Model, *, check: bool = False) -> tuple[dict[str, int], li
         if not expanded:
             break
         changes["expand_functions"] = changes.get("expand_functions", 0) + expanded
-    run(PASSES)
+    run(p for p in PASSES if formulas or p.NAME != raise_formulas.NAME)
     conversions = widen.widen_halves(model)
     if conversions:
         run(map(_contract.as_pass, TIDY))
