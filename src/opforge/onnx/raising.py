@@ -147,18 +147,10 @@ def _size(node: Node) -> int:
 
 def _raise_one(nodes: list[ir.Node], wanted: _Wanted, whole: bool) -> int:
     """Replace every match of one formula, from the outputs backwards, so that the largest region is seen first."""
-    from opforge.passes import _edit
-
     count = 0
-<<<<<<< HEAD
-    for node in reversed(_edit.nodes(model)):
-        if node.graph is not None and _elementwise(node):
-            found = _match(node, wanted)
-=======
     for node in reversed(nodes):
         if node.graph is not None and _elementwise(node, whole):
             found = _match(node, wanted, whole)
->>>>>>> 39e86b6 (Formulas are raised when a model is compiled, attributes are solved for, and nothing loses accuracy; page of the conformance)
             if found is not None:
                 _replace(node, wanted.operator, found)
                 count += 1
@@ -251,14 +243,9 @@ def _region(root: ir.Node, whole: bool) -> tuple[set[ir.Node], list[ir.Value]]:
             if value not in order:
                 order.append(value)
             producer = value.producer()
-<<<<<<< HEAD
-            near = producer is not None and producer.graph is root.graph  # not into the graph around a subgraph
-            if near and producer is not None and producer not in region and _elementwise(producer):
-=======
             if producer is None or producer in region or producer.graph is not root.graph:
                 continue
             if _elementwise(producer, whole):
->>>>>>> 39e86b6 (Formulas are raised when a model is compiled, attributes are solved for, and nothing loses accuracy; page of the conformance)
                 region.add(producer)
                 pending.append(producer)
     # The farthest values first: a formula's input is usually where the region begins.
