@@ -100,6 +100,8 @@ void conv_first(const ConvArgs& a, float* scratch, int64_t image, int64_t y0, in
         float* q = scratch + (c * ring + slot) * line + a.pad_left;
         if (staged < 0 || staged >= x.height)
           std::memset(q, 0, sizeof(float) * x.width);
+        else if (a.x_step > 1)
+          for (int64_t i = 0; i < x.width; ++i) q[i] = in[(staged * x.width + i) * channels + c];
         else
           std::memcpy(q, in + (c * x.height + staged) * x.width, sizeof(float) * x.width);
       }

@@ -55,6 +55,7 @@ struct ConvArgs {
   const float* bias;      // padded to whole blocks, or null (direct, winograd_product)
   const float* residual;  // laid out as y, or null
   int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+  int32_t x_step;       // first: floats from pixel to pixel of X, 1 or its channels (NHWC)
   int32_t tile_blocks;  // dense: most output blocks of a register tile, 0 = as many as fit
   int32_t fetch_ahead;  // dense: fetch the next group's weights while this one's are used
   Activation activation;

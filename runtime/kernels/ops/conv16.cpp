@@ -18,6 +18,7 @@ struct ConvState {
   Epilogue epilogue;
   int32_t residual = -1;  // input index
   Part part;
+  bool nhwc = false;                                          // first: X is [N, H, W, C]
   int64_t tile_blocks = 0, strip_kb = 0, winograd_tiles = 0;  // what tuning chose, 0 = by the shapes
   int64_t groups = 1;                                         // direct
   const float *merged = nullptr, *merged_bias = nullptr;      // ConvTranspose into a plain output
@@ -71,6 +72,11 @@ Status conv_load(LoadContext& c) {
   if (s->part.any() && (s->epilogue.program != nullptr || c.n_inputs > 4))
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "a part of the channels has no epilogue");
   if (!s->part.any() && c.n_inputs > 3 && c.inputs[3].present()) s->residual = 3;
+  const StringView name = c.attributes->get_string("algorithm", "direct");
+  const StringView order = c.attributes->get_string("input_layout", "");
+  s->nhwc = equals(order, "nhwc");
+  if ((!s->nhwc && !equals(order, "")) || (s->nhwc && !equals(name, "first")))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "input_layout is not nhwc of the algorithm first");
   s->tile_blocks = c.attributes->get_int("tile_blocks", 0);
   s->strip_kb = c.attributes->get_int("strip_kb", 0);
   s->winograd_tiles = c.attributes->get_int("winograd_tiles", 0);
@@ -81,7 +87,6 @@ Status conv_load(LoadContext& c) {
   if (s->groups < 1 || s->groups > 1 << 20 ||
       (s->groups > 1 && (s->channels_in % (16 * s->groups) != 0 || s->channels_out % (16 * s->groups) != 0)))
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "a group does not have whole blocks of 16 channels");
-  const StringView name = c.attributes->get_string("algorithm", "direct");
   const Tensor& w = c.inputs[1];
   const int64_t out = s->channels_out, in = s->channels_in, kh = s->kernel[0], kw = s->kernel[1];
   if (equals(name, "direct")) {
@@ -109,9 +114,18 @@ Status conv_load(LoadContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
+// X with its dimensions in the order N, C, H, W.
+Tensor in_order(const ConvState& s, Tensor x) {
+  const Shape given = x.shape;
+  if (s.nhwc && given.rank == 4)
+    x.shape.dims[1] = given[3], x.shape.dims[2] = given[1], x.shape.dims[3] = given[2];
+  return x;
+}
+
 ConvArgs conv_args(const ConvState& s, const Tensor& x, const Tensor& y) {
   ConvArgs a{};
-  a.x = image_of(x), a.y = s.part.of(image_of(y), s.channels_out);
+  a.x_step = s.nhwc ? static_cast<int32_t>(s.channels_in) : 1;
+  a.x = image_of(in_order(s, x)), a.y = s.part.of(image_of(y), s.channels_out);
   a.bias = s.bias;
   a.kernel_h = s.kernel[0], a.kernel_w = s.kernel[1];
   a.stride_h = s.strides[0], a.stride_w = s.strides[1];
@@ -204,7 +218,7 @@ bool halo_reaches(const ConvState& s, const ConvArgs& a) {
 Status conv_infer(InferContext& c) {
   if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const ConvState& s = *static_cast<ConvState*>(c.state);
-  const Tensor& x = c.inputs[0];
+  const Tensor x = in_order(s, c.inputs[0]);
   Tensor& y = c.outputs[0];
   const bool first = s.algorithm == Algorithm::kFirst;
   if (!is_f32(x) || x.shape.rank != 4 || x.shape[1] != s.channels_in || (first ? !is_plain(x) : !is_c16(x)) ||

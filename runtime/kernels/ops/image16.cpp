@@ -189,16 +189,43 @@ Status concat_run(RunContext& c) {
 
 // ---- Reorder
 // ------------------------------------------------------------------------------------------------
+// Attribute `plain`: "" = a plain side is [N, C, H, W], "nhwc" = it is [N, H, W, C].
+bool is_nhwc(const Attributes& a) { return equals(a.get_string("plain", ""), "nhwc"); }
+
 Status reorder_infer(InferContext& c) {
   if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const Tensor& x = c.inputs[0];
   Tensor& y = c.outputs[0];
-  const bool known = (is_plain(x) || is_c16(x)) && (is_plain(y) || is_c16(y));
-  if (!known || !is_f32(x) || ((is_c16(x) || is_c16(y)) && x.shape.rank != 4))
-    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "Reorder takes f32 [N, C, H, W], plain or c16");
+  const bool known = (is_plain(x) || is_c16(x)) && (is_plain(y) || is_c16(y)), nhwc = is_nhwc(*c.attributes);
+  if (!known || !is_f32(x) || ((is_c16(x) || is_c16(y)) && x.shape.rank != 4) ||
+      (nhwc && is_plain(x) == is_plain(y)) || (!nhwc && !equals(c.attributes->get_string("plain", ""), "")))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED,
+                  "Reorder takes f32 [N, C, H, W] or [N, H, W, C], plain or c16");
   y.shape = x.shape;
+  const int from_plain[4] = {0, 3, 1, 2}, to_plain[4] = {0, 2, 3, 1};
+  for (int k = 0; nhwc && k < 4; ++k) y.shape.dims[k] = x.shape[(is_plain(x) ? from_plain : to_plain)[k]];
   if (same_layout(x.layout, y.layout)) c.alias_input[0] = 0;
   return OPFORGE_STATUS_OK;
+}
+
+// Rows [y0, y1) of one image between c16 and [N, H, W, C].
+void copy_nhwc(const Image& x, float* plain, int64_t image, int64_t y0, int64_t y1, bool to_plain) {
+  const int64_t channels = x.channels;
+  for (int64_t b = 0; b < blocks16(channels); ++b) {
+    const int64_t lanes = b < (channels + 7) / 16 ? 16 : 8, real = lesser(lanes, channels - b * 16);
+    for (int64_t r = y0; r < y1; ++r) {
+      float* blocked = x.data + image * x.batch + b * x.plane * 16 + ((x.top + r) * x.row + x.left) * lanes;
+      float* flat = plain + ((image * x.height + r) * x.width) * channels + b * 16;
+      for (int64_t i = 0; i < x.width; ++i, blocked += lanes, flat += channels) {
+        if (to_plain) {
+          std::memcpy(flat, blocked, sizeof(float) * real);
+        } else {
+          std::memcpy(blocked, flat, sizeof(float) * real);
+          for (int64_t k = real; k < lanes; ++k) blocked[k] = 0;
+        }
+      }
+    }
+  }
 }
 
 Status reorder_run(RunContext& c) {
@@ -208,13 +235,17 @@ Status reorder_run(RunContext& c) {
     std::memcpy(to.data, from.data, sizeof(float) * to.shape.elements());
     return OPFORGE_STATUS_OK;
   }
+  const bool nhwc = is_nhwc(*c.attributes);
   const Image x = image_of(from), y = image_of(to);
-  const int64_t height = x.height,
+  const Image& blocked = is_c16(from) ? x : y;
+  const int64_t height = blocked.height,
                 strips = greater<int64_t>(1, lesser<int64_t>(height, to.shape.elements() / 65536));
   for_units(c, x.images * strips, [&](int64_t, int64_t unit) {
     const int64_t image = unit / strips, y0 = cut(height, strips, unit % strips),
                   y1 = cut(height, strips, unit % strips + 1);
-    if (is_plain(from))
+    if (nhwc)
+      copy_nhwc(blocked, is_plain(to) ? y.data : x.data, image, y0, y1, is_plain(to));
+    else if (is_plain(from))
       isa_table().from_plain(x.data, y, image, y0, y1);
     else if (is_plain(to))
       isa_table().to_plain(x, y.data, image, y0, y1);

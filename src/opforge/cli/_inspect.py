@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opforge.cli._models import dtype_name, node_kind
 from opforge.cli._output import shape_text, size_text, table
+
+if TYPE_CHECKING:
+    from opforge.bin.program import Program
 
 __all__ = ["bin_file", "library_file", "onnx_file"]
 
@@ -71,7 +75,7 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
         "operators": dict(kinds.most_common()),
         "layouts": dict(layouts),
         "weights": dict(packings),
-        "conversions": kinds.get("opforge::Reorder", 0),
+        "conversions": _conversions(program),
         "required_operators": [
             {
                 "domain": item.domain,
@@ -95,6 +99,9 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
         click.echo()
         table(None, ("operator", "nodes"), kinds.most_common())
         click.echo(f"target {program.target}; layouts: {_counts(layouts)}; constants: {_counts(packings) or 'none'}")
+        for item in content["conversions"]:
+            moved = "bytes that depend on the input" if item["bytes"] is None else f"{item['bytes']} bytes"
+            click.echo(f"converts {item['from']} to {item['to']}: {item['value']} ({moved})")
         for item in program.required:
             click.echo(f"needs the kernel of {item.domain}::{item.name}:{item.version} (library {item.library})")
         _metadata(content["metadata"])
@@ -109,6 +116,22 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
             table(None, heads[first:], [row[first:] for row in rows])
 
     return content, text
+
+
+def _conversions(program: Program) -> list[dict[str, Any]]:
+    """List the nodes that only change a layout, and the bytes of the logical value where its shape is known."""
+    found = []
+    for node in (n for part in program.graphs for n in part.nodes):
+        if node.domain != "opforge" or node.op != "Reorder":
+            continue
+        source, target = (program.values[ids[0]] for ids in (node.inputs, node.outputs))
+        plain = node.attributes.get("plain") or "plain"
+        kinds = [plain if v.layout.kind == "plain" else v.layout.kind for v in (source, target)]
+        sizes = [d for d in target.shape or [None] if isinstance(d, int)]
+        known = target.shape is not None and len(sizes) == len(target.shape)
+        count = 4 * math.prod(sizes) if known else None
+        found.append({"from": kinds[0], "to": kinds[1], "value": source.name, "bytes": count})
+    return found
 
 
 def onnx_file(file: Path, _only_sections: bool, list_nodes: bool) -> Reading:

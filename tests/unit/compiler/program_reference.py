@@ -229,6 +229,8 @@ def conv(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> l
     pads = a["pads"]
     if algorithm == "first":
         assert rows[0].layout.kind == "plain"
+        if a.get("input_layout") == "nhwc":
+            x = [x[0].transpose(0, 3, 1, 2), *x[1:]]
         assert x[0].shape[1] <= 4
     else:
         assert rows[0].layout.kind == "c16"
@@ -353,7 +355,10 @@ def formula(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -
 
 
 def reorder(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
-    return [x[0]]
+    if node.attributes.get("plain") != "nhwc":
+        return [x[0]]
+    assert {kind, rows[0].layout.kind} == {"plain", "c16"}
+    return [x[0].transpose(0, 2, 3, 1) if kind == "plain" else x[0].transpose(0, 3, 1, 2)]
 
 
 def attention(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:

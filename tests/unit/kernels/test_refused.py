@@ -64,6 +64,8 @@ def test_channels_must_fit():
         ({"group": 0}, "whole blocks of 16"),
         ({"group": 2}, "whole blocks of 16"),
         ({"group": 2**40}, "whole blocks of 16"),
+        ({"input_layout": "nhwc"}, "not nhwc of the algorithm first"),
+        ({"input_layout": "nchwc"}, "not nhwc of the algorithm first"),
         ({"tile_blocks": 5}, "tile_blocks, strip_kb or winograd_tiles out of range"),
         ({"tile_blocks": -1}, "tile_blocks, strip_kb or winograd_tiles out of range"),
         ({"strip_kb": 2**40}, "tile_blocks, strip_kb or winograd_tiles out of range"),

@@ -7,7 +7,7 @@ from opforge.bin.program import Layout
 
 __all__ = ["drop_unread", "parts_in_place", "shuffle"]
 
-_MOVES = ("Reshape", "Transpose")
+_MOVES = ("Reshape", "Transpose", "Reorder")
 
 
 def shuffle(node: Node) -> Node | None:
@@ -35,10 +35,10 @@ def _only(node: Node | None, op: str, before: str) -> Node | None:
 
 
 def drop_unread(graph: Graph) -> None:
-    """Remove reshapes and transposes whose result a shuffle made superfluous."""
+    """Remove moves whose result nobody reads any more."""
     while True:
         read = {v for n in graph.nodes for v in n.inputs if v is not None} | set(graph.outputs)
-        kept = [n for n in graph.nodes if n.domain != "" or n.op not in _MOVES or n.output in read]
+        kept = [n for n in graph.nodes if n.op not in _MOVES or n.output in read]
         if len(kept) == len(graph.nodes):
             return
         graph.nodes = kept

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opforge.bin.lowering import channels
+from opforge.bin.lowering import channels, nhwc
 from opforge.bin.lowering.convolution import halo_of
 from opforge.bin.lowering.fuse import blocked_operand, same_shape
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
@@ -28,6 +28,8 @@ def assign_layouts(graph: Graph) -> None:
     channels.drop_unread(graph)
     _convert(graph)
     _plain_results(graph)
+    nhwc.absorb_transposes(graph)
+    channels.drop_unread(graph)
     channels.parts_in_place(graph)
     _halos(graph)
 

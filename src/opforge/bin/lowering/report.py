@@ -119,6 +119,9 @@ def describe(report: CompileReport, graph: Graph, program: Program) -> CompileRe
     for node in nodes:
         if node.is_made("Reorder") and node.inputs[0] is not None:
             kinds = (node.inputs[0].layout.kind, node.output.layout.kind)
+            if node.attributes.get("plain"):
+                named = node.attributes["plain"]
+                kinds = (named if kinds[0] == "plain" else kinds[0], named if kinds[1] == "plain" else kinds[1])
             report.conversions.append(f"{kinds[0]} -> {kinds[1]}: {node.inputs[0].name}")
     report.weight_bytes = sum(v.data.nbytes for v in program.values if v.data is not None)
     return report
