@@ -23,9 +23,16 @@ static OPFORGE_INLINE Vec<L> activate(Vec<L> x, const Activation& a) {
   }
 }
 
-// The runtime switch, for loops where it does not matter.
+// The runtime switch, for loops where it does not matter. It stands in so many places that the build for the
+// oldest processors, which is there to run and not to be fast, calls it instead.
 template <int L>
-static OPFORGE_INLINE Vec<L> activate_any(Vec<L> x, const Activation& a) {
+static
+#if defined(__x86_64__) && !defined(__AVX__)
+    __attribute__((noinline))
+#else
+    OPFORGE_INLINE
+#endif
+    Vec<L> activate_any(Vec<L> x, const Activation& a) {
   switch (a.kind) {
     case ActivationKind::kClip:
       return activate<ActivationKind::kClip, L>(x, a);
