@@ -23,7 +23,7 @@ int64_t columns_of_unit(int64_t n, int64_t row_units, int64_t unit_rows, int64_t
 // A unit's rows of A take about 192 KB packed, half of a second cache. Few row units (up to 8) are cut along
 // the columns as well, so that A is packed once and threads end together; a small A is packed by every
 // thread, which takes less than to fetch it from where another one packed it.
-ProductPlan::ProductPlan(int64_t m, int64_t n, int64_t k) {
+ProductPlan::ProductPlan(int64_t m, int64_t n, int64_t k, WeightKind weights) {
   const int64_t depth = greater<int64_t>(k, 1);
   const int64_t rows = lesser<int64_t>(512, greater<int64_t>(56, 49152 / depth));
   row_units = greater<int64_t>(1, ceil_div(m, rows));
@@ -33,17 +33,25 @@ ProductPlan::ProductPlan(int64_t m, int64_t n, int64_t k) {
   unit_columns = pack_first ? columns_of_unit(greater<int64_t>(n, 1), row_units, unit_rows, depth) : n;
   column_units = greater<int64_t>(1, ceil_div(n, greater<int64_t>(unit_columns, 1)));
   panel = scratch_floats(isa_table().matmul_panel_floats(unit_rows, k));
+  if (weights != WeightKind::kF32) unpacked = scratch_floats(isa_table().matmul_unpacked_floats(k));
 }
 
 void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& plan, float* scratch) {
   if (g.m == 0 || g.n == 0) return;
   const IsaTable& isa = isa_table();
   const auto row = [&](int64_t unit) { return cut(g.m, plan.row_units, unit); };
+  float* unpacked = scratch + plan.panels(context.threads);
+  const auto multiply = [&](int64_t slot, const float* panel, int64_t unit, int64_t n0, int64_t n1) {
+    if (plan.unpacked == 0) return isa.matmul(g, panel, row(unit), row(unit + 1), n0, n1);
+    MatmulArgs own = g;
+    own.unpacked = unpacked + slot * plan.unpacked;
+    isa.matmul(own, panel, row(unit), row(unit + 1), n0, n1);
+  };
   if (!plan.pack_first) {
     for_units(context, plan.row_units, [&](int64_t slot, int64_t unit) {
       float* panel = scratch + slot * plan.panel;
       isa.pack_a(g, panel, row(unit), row(unit + 1));
-      isa.matmul(g, panel, row(unit), row(unit + 1), 0, g.n);
+      multiply(slot, panel, unit, 0, g.n);
     });
     return;
   }
@@ -55,7 +63,7 @@ void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& pl
       if (slot >= kSlots || !packed[slot]) isa.pack_a(g, panel, 0, g.m);
       if (slot < kSlots) packed[slot] = true;
       const int64_t n0 = unit * plan.unit_columns;
-      isa.matmul(g, panel, 0, g.m, n0, lesser(g.n, n0 + plan.unit_columns));
+      multiply(slot, panel, 0, n0, lesser(g.n, n0 + plan.unit_columns));
     });
     return;
   }
@@ -64,9 +72,9 @@ void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& pl
     const int64_t unit = i / parts;
     isa.pack_a_part(g, scratch + unit * plan.panel, row(unit), row(unit + 1), i % parts, parts);
   });
-  for_units(context, plan.row_units * plan.column_units, [&](int64_t, int64_t unit) {
+  for_units(context, plan.row_units * plan.column_units, [&](int64_t slot, int64_t unit) {
     const int64_t r = unit / plan.column_units, n0 = unit % plan.column_units * plan.unit_columns;
-    isa.matmul(g, scratch + r * plan.panel, row(r), row(r + 1), n0, lesser(g.n, n0 + plan.unit_columns));
+    multiply(slot, scratch + r * plan.panel, r, n0, lesser(g.n, n0 + plan.unit_columns));
   });
 }
 

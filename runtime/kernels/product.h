@@ -10,8 +10,10 @@ struct ProductPlan {
   int64_t row_units, column_units, unit_columns, panel;  // panel: floats of one row unit's packed A
   bool pack_first;                                       // A is packed once for all column units
   bool own_panels;                                       // by every thread for itself
-  ProductPlan(int64_t m, int64_t n, int64_t k);
-  int64_t scratch(int32_t threads) const {
+  int64_t unpacked = 0;  // floats per thread for weights of another kind than f32
+  ProductPlan(int64_t m, int64_t n, int64_t k, WeightKind weights = WeightKind::kF32);
+  int64_t scratch(int32_t threads) const { return panels(threads) + unpacked * greater(1, threads); }
+  int64_t panels(int32_t threads) const {
     return panel * (pack_first && !own_panels ? row_units : greater(1, threads));
   }
 };

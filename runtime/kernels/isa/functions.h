@@ -14,6 +14,7 @@ void pack_a(const MatmulArgs&, float* panel, int64_t m0, int64_t m1);
 void pack_a_part(const MatmulArgs&, float* panel, int64_t m0, int64_t m1, int64_t part, int64_t parts);
 void matmul(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
 int64_t matmul_panel_floats(int64_t rows, int64_t k);
+int64_t matmul_unpacked_floats(int64_t k);
 void pack_b(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed, int64_t block0,
             int64_t block1);
 void conv_direct(const ConvArgs&, int64_t image0, int64_t image1, int64_t y0, int64_t y1, int64_t block0,
@@ -46,6 +47,7 @@ void reduce_middle(Reduction, const float* x, float* y, int64_t width, int64_t i
                    int64_t end);
 void scale_shift(const float* x, float* y, int64_t n, float scale, float shift);
 void attention(const AttentionArgs&, float* scratch, int64_t row0, int64_t row1);
+void attention_step(const AttentionArgs&, float* scratch, int64_t rows);
 int64_t attention_rows();
 int64_t attention_scratch(int64_t keys, int64_t depth, int64_t depth_v);
 void cell(const CellArgs&, int64_t block0, int64_t block1);

@@ -6,11 +6,11 @@
 namespace opforge {
 namespace OPFORGE_ISA {
 
-// y = exp(x - max) / sum over n elements; y may be x. Elements up to `padded` (below n rounded up to 16)
-// become 0.
-static inline void softmax_row(const float* x, float* y, int64_t n, int64_t padded) {
+// y = exp(x - greatest) / sum over n elements, whose sum is returned; y may be x. Elements up to `padded`
+// (below n rounded up to 16) become 0.
+static inline float softmax_row(const float* x, float* y, int64_t n, int64_t padded, float greatest_of_x) {
   using V = Vec<kWidth>;
-  const V top = splat<kWidth>(greatest(x, n));
+  const V top = splat<kWidth>(greatest_of_x);
   float total = 0;
   for (int64_t begin = 0; begin < n; begin += kSumBlock) {
     const int64_t end = least(n, begin + kSumBlock);
@@ -35,6 +35,11 @@ static inline void softmax_row(const float* x, float* y, int64_t n, int64_t padd
   for (; i + 16 <= n; i += 16) store16(y + i, map(load16(y + i), [s](V a) { return V(a * s); }));
   for (; i < n; ++i) y[i] *= inverse;
   for (; i < padded; ++i) y[i] = 0;
+  return total;
+}
+
+static inline void softmax_row(const float* x, float* y, int64_t n, int64_t padded) {
+  softmax_row(x, y, n, padded, greatest(x, n));
 }
 
 static inline void log_softmax_row(const float* x, float* y, int64_t n) {

@@ -26,11 +26,14 @@ struct Activation {
 using BlockEpilogue = void (*)(void* user, float* block, int64_t rows, int64_t columns, int64_t row0,
                                int64_t column0, int64_t row_stride);
 
+// How weights lie in memory; they are multiplied as f32.
+enum class WeightKind : int32_t { kF32 = 0, kF16, kBF16 };
+
 // C[m, n] = activation(A * B + bias); B packed as matmul16. Strides in elements.
 struct MatmulArgs {
   const float* a;
   int64_t a_row, a_column;
-  const float* b;
+  const void* b;
   const float* bias;  // padded to whole blocks, or null
   float* c;
   int64_t c_row;
@@ -38,6 +41,10 @@ struct MatmulArgs {
   Activation activation;
   BlockEpilogue epilogue;
   void* user;
+  int64_t b_rows,
+      b_first;  // B was packed with so many rows (0 = k), of which the product reads k from b_first on
+  WeightKind b_kind;
+  float* unpacked;  // for weights of another kind than f32: matmul_unpacked_floats(k)
 };
 
 // A c16 value: pixel (0, 0) of channel block b of image n is data + n*batch + b*plane*16 + (top*row +
@@ -71,18 +78,26 @@ struct PoolArgs {
   int32_t count_include_pad;
 };
 
-// One head's attention over rows [row0, row1) of the queries. Row strides in floats.
+// Attention of the heads that share K and V. Row r is query r % queries of head r / queries; strides in
+// elements.
 struct AttentionArgs {
   const float* q;
-  const float* k_packed;  // matmul16 of K^T: [key block][D][16|8]
-  const float* v_packed;  // matmul16 of V: [Dv block][keys][16|8]
-  const float* mask;      // added to the scores, or null
+  const float* k_packed;     // attention: matmul16 of K^T: [key block][D][16|8]
+  const float* v_packed;     // attention: matmul16 of V: [Dv block][keys][16|8]
+  const float *k, *v;        // attention_step: rows k_row and v_row apart
+  const float* mask;         // added to the scores, or null
+  const uint8_t* mask_bits;  // 0 = not seen, or null
   float* out;
-  int64_t q_row, out_row, mask_row, mask_column;  // mask strides: 0 where broadcast
-  int64_t keys, depth, depth_v;
-  int64_t causal_offset;  // query row i sees keys 0 .. i + causal_offset; ignored unless causal
-  int32_t causal;
-  float scale;
+  float*
+      scores;  // a copy of what `scores_mode` says, or null: 0 products, 1 capped, 2 with the mask, 3 softmax
+  int64_t q_row, q_head, k_row, v_row, out_row, out_head, scores_row, scores_head;
+  int64_t mask_row, mask_head, mask_column;  // 0 where broadcast
+  int64_t queries, keys, depth, depth_v;
+  int64_t seen;                 // keys from here on are hidden
+  int64_t offset, left, right;  // query i sees keys i+offset-left to i+offset+right; -1 = open
+  int32_t scores_mode;
+  int32_t nan_rows;      // a row whose keys are all masked is NaN, not 0
+  float scale, softcap;  // softcap 0 = none
 };
 
 // Functions of recurrent cells: ONNX's list.
@@ -181,6 +196,7 @@ struct IsaTable {
   void (*pack_a_part)(const MatmulArgs&, float* panel, int64_t m0, int64_t m1, int64_t part, int64_t parts);
   void (*matmul)(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
   int64_t (*matmul_panel_floats)(int64_t rows, int64_t k);
+  int64_t (*matmul_unpacked_floats)(int64_t k);
   // B with element strides (row over k, column over n) into matmul16; blocks [block0, block1).
   void (*pack_b)(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed,
                  int64_t block0, int64_t block1);
@@ -231,8 +247,10 @@ struct IsaTable {
   // y = x*scale + shift for one channel of n contiguous floats.
   void (*scale_shift)(const float* x, float* y, int64_t n, float scale, float shift);
 
-  // -- attention.cpp -- scratch: attention_scratch(keys, depth).
+  // -- attention.cpp -- rows [row0, row1) of one head; scratch: attention_scratch. A step takes rows [0,
+  // rows) with K and V as they lie; scratch: rows * (keys in whole blocks of 16).
   void (*attention)(const AttentionArgs&, float* scratch, int64_t row0, int64_t row1);
+  void (*attention_step)(const AttentionArgs&, float* scratch, int64_t rows);
   int64_t (*attention_rows)();
   int64_t (*attention_scratch)(int64_t keys, int64_t depth, int64_t depth_v);
 

@@ -68,11 +68,12 @@ struct Tile {
   }
 
   // n terms of pixels [FROM, TO): x(p, k) = x[p*PS + k*KS], in the second row x[next + (p - ROW)*PS + k*KS];
-  // the weights of term k lie at weights + k*16 (whole, block apart) and half + k*8. Weights that lie `ahead`
-  // floats behind are fetched meanwhile (0 = none).
-  template <int PS, int KS, bool AHEAD = false, int FROM = 0, int TO = P>
-  OPFORGE_INLINE void steps(const float* x, const float* weights, int64_t block, const float* half, int64_t n,
-                            int64_t next = 0, int64_t ahead = 0) {
+  // the weights of term k (f32, or widened as they are loaded) lie at weights + k*16 (whole, block apart) and
+  // half_block + k*8. Weights that lie `ahead` elements behind are fetched meanwhile (0 = none).
+  template <int PS, int KS, bool AHEAD = false, int FROM = 0, int TO = P, class W = float>
+  OPFORGE_INLINE void steps(const float* x, const W* weights, int64_t block, const void* half_block,
+                            int64_t n, int64_t next = 0, int64_t ahead = 0) {
+    const W* half = static_cast<const W*>(half_block);
     _Pragma("GCC unroll 1") for (int64_t k = 0; k < n; ++k) {
       // Neighbouring terms share inputs; the compiler would carry them over in registers that do not exist.
       if constexpr (PS < 8 && KS < PS * 4) asm("" : "+r"(x));

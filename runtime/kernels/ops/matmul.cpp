@@ -13,6 +13,7 @@ using namespace kernels;
 // ----------------------------------------------------------------------------------------
 struct MatMulState {
   int64_t k = 0, n = 0;
+  WeightKind weights = WeightKind::kF32;
   Activation activation;
   const float* bias = nullptr;
   Epilogue epilogue;
@@ -24,9 +25,13 @@ Status matmul_load(LoadContext& c) {
   const Tensor& b = c.inputs[1];
   s->k = c.attributes->get_int("K", 0);
   s->n = c.attributes->get_int("N", 0);
-  if (c.n_inputs < 2 || b.data == nullptr || !is_f32(b) || b.shape.rank != 2 ||
-      b.packing != Packing::kMatmul16 || b.shape[0] != s->k || b.shape[1] != s->n)
-    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "B is not a constant f32 [K=%lld, N=%lld] packed as matmul16",
+  s->weights = b.dtype == DType::kF16    ? WeightKind::kF16
+               : b.dtype == DType::kBF16 ? WeightKind::kBF16
+                                         : WeightKind::kF32;
+  if (c.n_inputs < 2 || b.data == nullptr || (!is_f32(b) && s->weights == WeightKind::kF32) ||
+      b.shape.rank != 2 || b.packing != Packing::kMatmul16 || b.shape[0] != s->k || b.shape[1] != s->n)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT,
+                  "B is not a constant f32, f16 or bf16 [K=%lld, N=%lld] packed as matmul16",
                   static_cast<long long>(s->k), static_cast<long long>(s->n));
   const Tensor* bias = c.n_inputs > 2 && c.inputs[2].present() ? &c.inputs[2] : nullptr;
   if (bias != nullptr) {
@@ -53,7 +58,7 @@ Status matmul_infer(InferContext& c) {
   out.dims[out.rank - 1] = s.n;
   int64_t m = 1;
   for (int i = 0; i + 1 < out.rank; ++i) m *= out.dims[i];
-  c.scratch_bytes = ProductPlan(m, s.n, s.k).scratch(c.max_threads) * 4;
+  c.scratch_bytes = ProductPlan(m, s.n, s.k, s.weights).scratch(c.max_threads) * 4;
   return OPFORGE_STATUS_OK;
 }
 
@@ -65,7 +70,7 @@ Status matmul_run(RunContext& c) {
   if (status != OPFORGE_STATUS_OK) return status;
   MatmulArgs g{};
   g.a = a.as<float>(), g.a_row = s.k, g.a_column = 1;
-  g.b = c.inputs[1].as<float>();
+  g.b = c.inputs[1].data, g.b_kind = s.weights;
   g.bias = s.bias;
   g.c = c.outputs[0].as<float>(), g.c_row = s.n;
   g.m = 1;
@@ -73,7 +78,7 @@ Status matmul_run(RunContext& c) {
   g.n = s.n, g.k = s.k;
   g.activation = s.activation;
   g.epilogue = epilogue.function(), g.user = epilogue.user();
-  run_product(c, g, ProductPlan(g.m, g.n, g.k), static_cast<float*>(c.scratch));
+  run_product(c, g, ProductPlan(g.m, g.n, g.k, s.weights), static_cast<float*>(c.scratch));
   return OPFORGE_STATUS_OK;
 }
 

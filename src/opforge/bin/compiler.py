@@ -28,6 +28,7 @@ from opforge.bin.lowering import (
     select,
     sound,
     support,
+    weights,
 )
 from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["CompileReport", "compile", "compile_program"]
 
 TARGETS = ("cpu",)
-PRECISIONS = ("model",)
 
 
 def compile(
@@ -60,7 +60,9 @@ def compile(
         model_or_path: a model, or the path of one (external data is found beside it).
         out_path: the file to write; a file there is replaced in one step.
         target: what the file is compiled for; "cpu" is one packing that every instruction set reads in place.
-        precision: "model" keeps the model's dtypes.
+        precision: "model" keeps the model's dtypes. "f16" and "bf16" store the weights of matrix products in these
+            types and still compute in f32; the report says how far the weights moved. Inputs and outputs keep their
+            types.
         tune: measure alternatives for convolutions on this machine (tiles, strips, Winograd or direct) and store the
             faster ones as attributes of their nodes; the file still runs everywhere. A mapping gives the shapes of
             inputs to measure with; True takes 1 for an open first dimension and 64 for other open ones.
@@ -124,7 +126,7 @@ def compile_program(
         require_kernels: refuse nodes that the runtime has no kernel for.
     """
     _choice("target", target, TARGETS)
-    _choice("precision", precision, PRECISIONS)
+    _choice("precision", precision, weights.PRECISIONS)
     model, digest = load.load(model_or_path)
     report = CompileReport(target=target, opset=model.opset_imports.get("", 0), source_nodes=len(_edit.nodes(model)))
     report.warnings += _defaults(model)
@@ -138,6 +140,7 @@ def compile_program(
         )
         report.warnings += warnings
     graph = lower(model, choices)
+    report.conversions += weights.narrow_weights(graph, precision)
     if require_kernels:
         support.require_kernels(graph)
     program = emit.emit(graph)

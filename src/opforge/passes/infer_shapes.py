@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from opforge.errors import ArgumentError, OpforgeError
 from opforge.passes import _control_shapes, _edit, _shape_rules, _shape_values
+from opforge.passes._attention_shapes import attention_outputs
 from opforge.passes._dims import Dim, parse, unknown
 from opforge.passes._operators import ELEMENTWISE, operator_of
 from opforge.schema import DType
@@ -157,6 +158,10 @@ def _refine(node: ir.Node) -> None:
             dims if before is None else [b if b.constant is not None else d for b, d in zip(before, dims, strict=True)]
         )
         output.meta["dims"] = merged
+    if node.op_type == "Attention":
+        for further, found in zip(node.outputs[1:], attention_outputs(node, shapes), strict=False):
+            if found is not None:
+                further.meta["dims"] = found
     if node.op_type in _shape_values.RULES and output.dtype in (ir.DataType.INT64, ir.DataType.INT32):
         output.meta["known"] = _shape_values.RULES[node.op_type](node, shapes, known)
 

@@ -12,14 +12,18 @@ import numpy as np
 import onnx_ir as ir
 
 from opforge.passes import _edit
+from opforge.passes._attention_parts import is_triangle, unrepeated
 from opforge.passes._match import producer
 from opforge.passes.infer_shapes import dims_of
 
-__all__ = ["ENSURES", "NAME", "REQUIRES", "call"]
+__all__ = ["ENSURES", "NAME", "NAN_ROWS", "REQUIRES", "call"]
 
 NAME = "raise_attention"
 REQUIRES: tuple[str, ...] = ("constants", "shapes")
 ENSURES: tuple[str, ...] = ()
+
+NAN_ROWS = "opforge.nan_rows"
+"""Metadata of an Attention node whose rows are NaN, not 0, where the mask hides all keys."""
 
 HEADS_SECOND, KEYS_LAST, SWAP_LAST = [0, 2, 1, 3], [0, 2, 3, 1], [0, 1, 3, 2]
 
@@ -34,6 +38,8 @@ class _Found:
     scale: float
     keys_transposed: list[int]
     nodes: list[ir.Node] = field(default_factory=list)
+    causal: bool = False
+    nan_rows: bool = False
 
 
 def _unscale(value: ir.Value | None) -> tuple[ir.Value | None, float]:
@@ -105,6 +111,8 @@ def _scores(value: ir.Value | None) -> tuple[ir.Node, ir.Value | None, float] | 
 
 def _match(softmax: ir.Node) -> _Found | None:
     dims = dims_of(softmax.outputs[0])
+    if softmax.outputs[0].dtype == ir.DataType.DOUBLE:
+        return None  # the runtime's node computes in f32
     if dims is None or len(dims) != 4 or _edit.attribute(softmax, "axis", -1) not in (-1, 3):
         return None
     after, before = _consumer(softmax.outputs[0]), _scores(softmax.inputs[0])
@@ -119,12 +127,25 @@ def _match(softmax: ir.Node) -> _Found | None:
     v = last.inputs[1]
     if turn is None or perm not in (SWAP_LAST, KEYS_LAST) or q is None or v is None or turn.inputs[0] is None:
         return None
-    if cleaned and not _is_finite(mask):
-        return None  # rows of -inf give 0 in this model, NaN in Attention
+    triangle = is_triangle(mask)
     if mask is not None and (mask.dtype != q.dtype or not _broadcasts(mask, softmax.outputs[0])):
         return None
     scale = factor * q_factor * k_factor
-    return _Found(last, q, turn.inputs[0], v, mask, scale, perm, [product, softmax])
+    found = _Found(last, q, turn.inputs[0], v, mask, scale, perm, [product, softmax])
+    if triangle:
+        found.mask, found.causal = None, True
+    found.nan_rows = not cleaned and not triangle and not _is_finite(mask)
+    return _without_repeats(found)
+
+
+def _without_repeats(found: _Found) -> _Found:
+    """Let several query heads read the keys and values that they share, instead of copies of them."""
+    if found.keys_transposed != SWAP_LAST:
+        return found
+    k, v = unrepeated(found.k), unrepeated(found.v)
+    if k is not None and v is not None and k[1] == v[1]:
+        found.k, found.v = k[0], v[0]
+    return found
 
 
 def _broadcasts(mask: ir.Value, scores: ir.Value) -> bool:
@@ -163,15 +184,22 @@ def _result(last: ir.Node) -> ir.Node | None:
     return join if before[:2] == after[:2] and before[2] * before[3] == after[2] else None
 
 
+def _mark(node: ir.Node, found: _Found) -> None:
+    """Note what the standard operator cannot say: a softmax of -inf alone is NaN, where it gives 0."""
+    if found.nan_rows:
+        node.metadata_props[NAN_ROWS] = "1"
+
+
 def _replace(found: _Found) -> None:
     q, v = _joined(found.q, HEADS_SECOND), _joined(found.v, HEADS_SECOND)
     k = _joined(found.k, [] if found.keys_transposed == KEYS_LAST else HEADS_SECOND)
     join = _result(found.last)
     mask = [found.mask] if found.mask is not None else []
     origin = [*found.nodes, found.last]
-    if q is not None and k is not None and v is not None and join is not None and q[1] == k[1] == v[1]:
-        attributes = {"q_num_heads": q[1], "kv_num_heads": q[1], "scale": found.scale}
-        _edit.replace_node(join, "Attention", [q[0], k[0], v[0], *mask], attributes, also=origin)
+    fixed = {"scale": found.scale, **({"is_causal": 1} if found.causal else {})}
+    if q is not None and k is not None and v is not None and join is not None and k[1] == v[1] and not q[1] % k[1]:
+        attributes = {"q_num_heads": q[1], "kv_num_heads": k[1], **fixed}
+        _mark(_edit.replace_node(join, "Attention", [q[0], k[0], v[0], *mask], attributes, also=origin), found)
         return
     keys = found.k
     if found.keys_transposed == KEYS_LAST:
@@ -181,7 +209,7 @@ def _replace(found: _Found) -> None:
         _edit.insert_before(found.last, turn)
         keys = turn.outputs[0]
         keys.type = found.q.type
-    _edit.replace_node(found.last, "Attention", [found.q, keys, found.v, *mask], {"scale": found.scale}, also=origin)
+    _mark(_edit.replace_node(found.last, "Attention", [found.q, keys, found.v, *mask], fixed, also=origin), found)
 
 
 def call(model: ir.Model) -> int:

@@ -378,17 +378,39 @@ def attention(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str)
     q = heads(x[0], a["q_layout"], a["num_heads"], a["head_size"], a.get("q_offset", 0))
     k = heads(x[1], a["k_layout"], a["kv_num_heads"], a["head_size"], a.get("k_offset", 0))
     v = heads(x[2], a["v_layout"], a["kv_num_heads"], a["head_size_v"], a.get("v_offset", 0))
+    group = a["num_heads"] // a["kv_num_heads"]
+    past = 0
+    if len(x) > 4 and x[4] is not None:
+        past = x[4].shape[2]
+        k, v = (np.concatenate([p.repeat(group, 1), t], 2) for p, t in ((x[4], k), (x[5], v)))
     s = q @ k.swapaxes(-1, -2) * (a["scale"] or 1 / np.sqrt(a["head_size"]))
+    shown = [s] * 4
+    if a.get("softcap"):
+        s = a["softcap"] * np.tanh(s / a["softcap"])
+    shown[1] = s
     if len(x) > 3 and x[3] is not None:
-        s = s + (np.where(x[3], 0, -np.inf) if x[3].dtype == bool else x[3])
-    if a["causal"]:
-        s = np.where(np.tri(*s.shape[-2:], s.shape[-1] - s.shape[-2], dtype=bool), s, -np.inf)
-    e = np.exp(s - s.max(-1, keepdims=True))
-    y = (e / e.sum(-1, keepdims=True)) @ v
+        bias = np.where(x[3], 0, -np.inf) if x[3].dtype == bool else x[3].astype(np.float64)
+        short = s.shape[-1] - bias.shape[-1]
+        s = s + np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, short)], constant_values=-np.inf)
+    lengths = x[6][:, None, None, None] if len(x) > 6 and x[6] is not None else np.full((1, 1, 1, 1), s.shape[-1])
+    at = np.arange(s.shape[-2])[:, None] + (past if len(x) < 7 or x[6] is None else lengths - s.shape[-2])
+    key = np.arange(s.shape[-1])
+    left, right = a.get("left_window_size", -1), 0 if a["causal"] else a.get("right_window_size", -1)
+    seen = (key < lengths) & ((left < 0) | (key >= at - left)) & ((right < 0) | (key <= at + right))
+    s = np.where(seen, s, -np.inf)
+    shown[2] = s
+    top = s.max(-1, keepdims=True, initial=-np.inf)
+    e = np.where(np.isneginf(top), 0, np.exp(s - np.where(np.isneginf(top), 0, top)))
+    p = e / np.maximum(e.sum(-1, keepdims=True), np.isneginf(top))
+    if a.get("nan_rows"):
+        p = np.where(np.isneginf(top), np.nan, p)
+    shown[3] = p
+    y = p @ v
     if a["o_layout"] == "bshd":
         y = y.transpose(0, 2, 1, 3)
         y = y.reshape(*y.shape[:2], -1) if a["o_rank"] == 3 else y
-    return [y]
+    results = [y, k[:, ::group], v[:, ::group], shown[a.get("qk_matmul_output_mode", 0)]]
+    return results[: len(node.outputs)]
 
 
 RULES: dict[str, Callable[..., list[np.ndarray]]] = {

@@ -64,12 +64,15 @@ def test_written_out(mask, cleaned):
     assert (attention["k_offset"], attention["v_offset"]) == (H * D, 2 * H * D)
 
 
-def test_rows_that_may_be_all_infinite_keep_their_cleaning():
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_rows_that_are_all_infinite(cleaned):
+    """Such a row is NaN after a softmax, and 0 where the model cleans it."""
     constants = {**CONSTANTS, "low": np.float32(-np.inf)}
     inputs = {"x": ["B", "S", 24], "m": (TensorProto.BOOL, ["B", 1, 1, "S"])}
     feeds = {"x": _random(B, S, 24), "m": np.zeros((B, 1, 1, S), bool)}
-    program, _ = same(model(_written_out(True, True), inputs, constants), feeds, rtol=1e-4, atol=1e-5)
-    assert "Attention" not in ops(program)
+    program, _ = same(model(_written_out(True, cleaned), inputs, constants), feeds, rtol=1e-4, atol=1e-5)
+    assert ops(program)[-1] == "Attention"
+    assert program.graphs[0].nodes[-1].attributes.get("nan_rows", 0) == (not cleaned)
 
 
 def test_heads_first_form():
@@ -97,23 +100,40 @@ def test_standard_node(causal, mask):
     assert [(n.domain, n.op) for n in program.graphs[0].nodes] == [("opforge", "Attention")]
 
 
-@pytest.mark.parametrize("case", ["cache", "cap", "triangle"])
-def test_forms_that_the_node_does_not_have_run_by_their_body(case):
-    inputs = {key: ["B", S, H * D] for key in "qkv"}
-    feeds = {key: _random(B, S, H * D) for key in "qkv"}
+@pytest.mark.parametrize("case", ["cache", "cap", "triangle", "window", "scores", "lengths", "short mask"])
+@pytest.mark.parametrize("queries", [3, 9])
+def test_forms_that_the_node_has(case, queries):
+    inputs = {"q": ["B", queries, H * D], "k": ["B", "K", H * D], "v": ["B", "K", H * D]}
+    feeds = {key: _random(B, queries if key == "q" else 9, H * D) for key in "qkv"}
     attributes = {"q_num_heads": H, "kv_num_heads": H}
     names, outputs = "q k v", "y"
     if case == "cache":
         names, outputs = "q k v - pk pv", "y k1 v1"
-        inputs |= {"pk": ["B", H, 3, D], "pv": ["B", H, 3, D]}
+        inputs |= {"pk": ["B", H, "P", D], "pv": ["B", H, "P", D]}
         feeds |= {"pk": _random(B, H, 3, D), "pv": _random(B, H, 3, D)}
+        attributes["is_causal"] = 1
     if case == "cap":
         attributes["softcap"] = 5.0
     if case == "triangle":
-        attributes["is_causal"], inputs["q"], feeds["q"] = 1, ["B", 3, H * D], _random(B, 3, H * D)
-    proto = model([node("Attention", names, outputs, **attributes)], inputs, outputs=outputs, opset=24)
-    _, report = same(proto, feeds, rtol=1e-4, atol=1e-5)
-    assert report.passes["expand_functions"] == 1
+        attributes["is_causal"] = 1
+    if case == "window":
+        attributes |= {"left_window_size": 2, "right_window_size": 1}
+    if case == "scores":
+        outputs = "y - - s"
+        attributes |= {"qk_matmul_output_mode": 3, "is_causal": 1}
+    if case == "lengths":
+        names = "q k v - - - n"
+        inputs["n"], feeds["n"] = (TensorProto.INT64, ["B"]), np.array([4, 7])
+        attributes["is_causal"] = 1
+    if case == "short mask":
+        names = "q k v m"
+        inputs["m"], feeds["m"] = (TensorProto.BOOL, [1, 5]), np.array([[True, False, True, True, True]])
+    opset = 25 if case == "window" else 24
+    made = node("Attention", names, outputs, **attributes)
+    made.output[:] = ["" if o == "-" else o for o in made.output]
+    proto = model([made], inputs, outputs=" ".join(o for o in made.output if o), opset=opset)
+    program, _ = same(proto, feeds, rtol=1e-4, atol=1e-5)
+    assert [(n.domain, n.op) for n in program.graphs[0].nodes] == [("opforge", "Attention")]
 
 
 def test_products_that_others_read_are_not_joined():

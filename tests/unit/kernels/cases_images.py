@@ -184,7 +184,7 @@ def attentions(rng: np.random.Generator) -> Iterator[Case]:
         (2, 4, 40, 40, 16, 16, 4, None, None, 1),
         (2, 4, 9, 40, 16, 16, 2, "bool", None, 0),
         (1, 2, 1, 7, 4, 4, 2, None, 0.3, 0),
-        (2, 4, 30, 20, 16, 16, 4, (1, 4, 30, 1), None, 1),
+        (2, 4, 30, 20, 16, 16, 4, (4, 1, 20), None, 1),
     ]
     for (b, h, s, n, d, dv, kv, shape, scale, causal), rank in product(rows, (3, 4)):
         q, k, v = normal(rng, b, h, s, d), normal(rng, b, kv, n, d), normal(rng, b, kv, n, dv)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from opforge.bin import format as bin_format
@@ -24,7 +25,9 @@ DTYPES = {
     np.dtype(np.int32): 6,
     np.dtype(np.int64): 7,
     np.dtype(np.bool_): 9,
+    np.dtype(np.float16): 10,
     np.dtype(np.float64): 11,
+    np.dtype(ml_dtypes.bfloat16): 16,
 }
 PLAIN = Layout()
 

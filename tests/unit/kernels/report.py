@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tests.unit.kernels import cases_images, cases_products, cases_standard
+from tests.unit.kernels import cases_halves, cases_images, cases_products, cases_standard
 from tests.unit.kernels.cases_products import Case
 from tests.unit.kernels.graphs import close
 
 Family = Callable[[np.random.Generator], Iterator[Case]]
-FAMILIES: tuple[Family, ...] = (*cases_products.FAMILIES, *cases_images.FAMILIES, *cases_standard.FAMILIES)
+FAMILIES: tuple[Family, ...] = (
+    *cases_products.FAMILIES,
+    *cases_images.FAMILIES,
+    *cases_standard.FAMILIES,
+    *cases_halves.FAMILIES,
+)
 
 
 def run_family(family: Family, threads: Sequence[int] = (1,)) -> dict[str, str]:

@@ -11,25 +11,29 @@ from opforge.passes._dims import Dim
 
 __all__ = ["join_products", "lower_attention"]
 
-BOOL = 9
-KNOWN = frozenset("q_num_heads kv_num_heads scale is_causal softcap qk_matmul_output_mode softmax_precision".split())
+INTEGERS = frozenset({6, 7})
+MASKS = frozenset({FLOAT, 9})
+KNOWN = frozenset(
+    """
+    q_num_heads kv_num_heads scale is_causal softcap qk_matmul_output_mode softmax_precision left_window_size
+    right_window_size nan_rows
+    """.split()
+)
+"""Attributes that the runtime's node has in some form."""
 
 
 def lower_attention(
     inputs: list[Value | None], outputs: list[Value | None], attributes: dict[str, Any], origin: list[str]
 ) -> Node | None:
-    """Write ONNX's Attention as ours where it has no cache, no cap and no second output."""
-    q, k, v, mask = (*inputs, None)[:4]
-    if q is None or k is None or v is None or any(i is not None for i in inputs[4:]) or len(outputs) != 1:
+    """Write ONNX's Attention as ours where its heads are known; else the runtime reads them off the shapes."""
+    q, k, v, mask, past_k, past_v, lengths = (*inputs, *[None] * 7)[:7]
+    if q is None or k is None or v is None or not set(attributes) <= KNOWN:
         return None
-    if any(t.dtype != FLOAT or t.dims is None for t in (q, k, v)) or attributes.get("softcap", 0.0):
+    floats = [t for t in (q, k, v, past_k, past_v) if t is not None]
+    if any(t.dtype != FLOAT or t.dims is None for t in floats) or (mask is not None and mask.dtype not in MASKS):
         return None
-    if not set(attributes) <= KNOWN:
+    if lengths is not None and lengths.dtype not in INTEGERS:
         return None
-    if mask is not None and (mask.dtype not in (FLOAT, BOOL) or mask.dims is None or mask.dims[-1] != _length(k)):
-        return None  # ONNX pads a mask that is too short
-    if attributes.get("is_causal", 0) and _length(q) != _length(k):
-        return None  # the runtime aligns a triangle that is not square at its other end
     heads = _heads(q, attributes.get("q_num_heads"))
     kv_heads = _heads(k, attributes.get("kv_num_heads"))
     if heads is None or kv_heads is None:
@@ -47,12 +51,12 @@ def lower_attention(
         "causal": int(attributes.get("is_causal", 0)),
         **{f"{name}_layout": layout for name in "qkvo"},
         "o_rank": 3 if q.rank == 3 else 4,
+        **{name: attributes[name] for name in _OPTIONS if name in attributes},
     }
-    return Node("opforge", "Attention", 1, [q, k, v, mask], outputs, made, origin)
+    return Node("opforge", "Attention", 1, [q, k, v, mask, past_k, past_v, lengths], outputs, made, origin)
 
 
-def _length(value: Value) -> Dim | None:
-    return None if value.dims is None else value.dims[-2]
+_OPTIONS = ("nan_rows", "softcap", "qk_matmul_output_mode", "left_window_size", "right_window_size")
 
 
 def _heads(value: Value, given: int | None) -> int | None:
@@ -89,7 +93,6 @@ def join_products(graph: Graph) -> None:
 
 
 def _joined(products: list[Node], node: Node) -> Node | None:
-    weights = [p.inputs[1].data if p.inputs[1] is not None else None for p in products]
     plain = all(
         p.is_made("MatMul")
         and p.inputs[0] is products[0].inputs[0]
@@ -97,7 +100,10 @@ def _joined(products: list[Node], node: Node) -> Node | None:
         and "activation" not in p.attributes
         for p in products
     )
-    if not plain or len(set(products)) != 3 or any(w is None for w in weights):
+    if not plain or len(set(products)) != 3:
+        return None
+    weights = [p.inputs[1].data if p.inputs[1] is not None else None for p in products]
+    if any(w is None for w in weights):
         return None
     weight = np.concatenate([w for w in weights if w is not None], axis=1)
     bias: Value | None = None

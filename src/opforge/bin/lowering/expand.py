@@ -13,13 +13,15 @@ from opforge.bin.lowering._generated.kernels import KERNELS
 from opforge.bin.lowering.attention import KNOWN
 from opforge.bin.lowering.bodies._writer import OPSET
 from opforge.bin.lowering.select import is_elementwise
-from opforge.passes import _edit, close_subgraphs, inline_functions, lift_constants, upgrade_opset
-from opforge.passes.infer_shapes import dims_of, type_proto
+from opforge.passes import _edit, close_subgraphs, inline_functions, lift_constants, lower_scan, upgrade_opset
+from opforge.passes.infer_shapes import type_proto
 from opforge.schema import registry
 
-__all__ = ["expand_domains", "expand_functions"]
+__all__ = ["PREVIEW", "expand_domains", "expand_functions"]
 
 DOMAIN = "opforge.body"
+PREVIEW = "ai.onnx.preview"
+"""Domain of operators that ONNX tries out; they run by their bodies only."""
 MAX_ROUNDS = 4
 """Bodies may call operators with bodies."""
 
@@ -32,12 +34,11 @@ def expand_functions(model: ir.Model) -> int:
     opset = model.opset_imports.get("", 1)
     made = 0
     for node in _edit.nodes(model):
-        if node.domain not in ("", "ai.onnx") or is_elementwise(node):
+        if node.domain not in ("", "ai.onnx", PREVIEW) or is_elementwise(node):
             continue
         function = bodies.body_of(node)
         if function is None and _needs_body(node, opset):
-            schema: Any = onnx.defs.get_schema(node.op_type, opset, "")
-            function = _body(schema, node)
+            function = _body(_schema(node, opset), node)
         if function is not None and _replace(model, node, function, opset, made):
             made += 1
     if made:
@@ -49,6 +50,7 @@ def expand_functions(model: ir.Model) -> int:
         close_subgraphs.call(model)
         lift_constants.call(model)
         upgrade_opset.call(model)
+        lower_scan.call(model)
     return made
 
 
@@ -87,8 +89,9 @@ def _replace(model: ir.Model, node: ir.Node, function: onnx.FunctionProto, opset
         inner.version = written
     model.functions[body.identifier()] = body
     attributes = dict(node.attributes) if body.attributes else {}  # our own bodies have them written in
+    attributes = {k: a for k, a in attributes.items() if a.type is not ir.AttributeType.GRAPH}  # so have those of ONNX
     if attributes or body.attributes:
-        for name, declared in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+        for name, declared in _schema(node, opset).attributes.items():
             if name not in attributes and declared.default_value.name:
                 attributes[name] = ir.serde.deserialize_attribute(declared.default_value)
     call = ir.Node(DOMAIN, function.name, node.inputs, attributes.values(), num_outputs=len(outputs), name=node.name)
@@ -103,25 +106,20 @@ def _replace(model: ir.Model, node: ir.Node, function: onnx.FunctionProto, opset
     return True
 
 
+def _schema(node: ir.Node, opset: int) -> Any:  # noqa: ANN401 - onnx.defs.OpSchema, which has no stub
+    preview = node.domain == PREVIEW
+    return onnx.defs.get_schema(node.op_type, 1 if preview else opset, PREVIEW if preview else "")
+
+
 def _needs_body(node: ir.Node, opset: int) -> bool:
+    if node.domain == PREVIEW:
+        return True
     if node.op_type == "Attention":
-        return not _plain_attention(node)
+        double = node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.DOUBLE
+        return double or not set(node.attributes) <= KNOWN
     since = onnx.defs.get_schema(node.op_type, opset, "").since_version
     rows = (*KERNELS.get(("", node.op_type), ()), *KERNELS.get(("opforge", node.op_type), ()))
     return not any(first <= since <= last for first, last in rows)
-
-
-def _plain_attention(node: ir.Node) -> bool:
-    """Tell whether the runtime's attention serves the node (see ``lowering.attention``)."""
-    extra = any(v is not None for v in node.inputs[4:])
-    extra = extra or any(o.uses() or o.is_graph_output() for o in node.outputs[1:])
-    strange = not set(node.attributes) <= KNOWN or _edit.attribute(node, "softcap", 0.0)
-    q, k = dims_of(node.inputs[0]), dims_of(node.inputs[1])
-    mask = dims_of(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else None
-    strange = strange or (node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.DOUBLE)
-    triangle = _edit.attribute(node, "is_causal", 0) and (q is None or k is None or q[-2] != k[-2])
-    short = mask is not None and (k is None or mask[-1] != k[-2])
-    return not (extra or strange or triangle or short)
 
 
 def _body(schema: Any, node: ir.Node) -> onnx.FunctionProto | None:  # noqa: ANN401

@@ -7,13 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from opforge.bin.lowering import formula
-from opforge.bin.lowering.graph import FLOAT, FLOATS, Graph, Node, Value
+from opforge.bin.lowering.graph import FLOAT, FLOATS, HALVES, Graph, Node, Value
 from opforge.bin.lowering.select import ELEMENTWISE
 
 __all__ = ["blocked_operand", "fuse", "same_shape"]
 
 MAX_INPUTS, MAX_NODES = 16, 96
 """Size of one formula: kernels take 16 operands, and long programs spill."""
+
+CAST = 13
+"""Version of Cast that a conversion becomes when it stays alone."""
 
 HOSTS = ("MatMul", "Conv", "ConvTranspose")
 """Nodes that take an epilogue."""
@@ -60,7 +63,15 @@ def _region(root: Node, readers: dict[Value, list[Node]], taken: set[Node]) -> s
 
 
 def _float_types(node: Node) -> set[int]:
-    return {v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype in FLOATS}
+    """Return the types that a node calculates in; f32 beside a half type is what a conversion reads or gives."""
+    types = {v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype in FLOATS}
+    return types & HALVES or types
+
+
+def is_conversion(node: Node) -> bool:
+    """Tell whether a node is a Cast between f32 and a half type."""
+    types = {v.dtype for v in (*node.inputs, *node.outputs) if v is not None}
+    return node.attributes["row"] == "Cast" and len(types) > 1 and types <= FLOATS
 
 
 def _boundary(region: set[Node]) -> set[Value]:
@@ -71,6 +82,8 @@ def _boundary(region: set[Node]) -> set[Value]:
 def _place(region: list[Node], readers: dict[Value, list[Node]], order: dict[Node, int], taken: set[Node]) -> Node:
     """Make the region an epilogue where a node before it can take it, else a formula."""
     root = region[-1].output
+    if len(region) == 1 and is_conversion(region[0]):  # nothing to fuse with
+        return Node("", "Cast", CAST, region[0].inputs, [root], {"to": root.dtype}, region[0].origin)
     hosts = []
     for value in _boundary(set(region)):
         host = value.producer
@@ -94,6 +107,8 @@ def _fits(host: Node, value: Value, root: Value, region: list[Node]) -> bool:
     """Tell whether every other operand may stand in an epilogue over the host's result."""
     if value.dtype != FLOAT or root.dtype != FLOAT or not same_shape(value, root):
         return False
+    if any(_float_types(node) & HALVES for node in region):
+        return False  # an epilogue computes, and rounds, in f32 only
     boundary = _boundary(set(region)) - {value}
     if any(v.dtype != FLOAT and formula.as_number(v, root.rank or 0) is None for v in boundary):
         return False

@@ -10,13 +10,14 @@ import onnx
 import onnx_ir as ir
 
 from opforge.bin.lowering.attention import lower_attention
-from opforge.bin.lowering.graph import FLOAT, FLOATS, Graph, Node, Value
+from opforge.bin.lowering.graph import FLOAT, FLOATS, HALVES, Graph, Node, Value
 from opforge.bin.lowering.recurrent import lower_gru, lower_lstm, lower_rnn
 from opforge.onnx.elementwise import ORDERED, ROWS, VALUE_TYPES
 from opforge.passes import _edit
 from opforge.passes._dims import Dim
 from opforge.passes._operators import operator_of
 from opforge.passes.infer_shapes import dims_of
+from opforge.passes.raise_attention import NAN_ROWS
 from opforge.schema import Operator
 
 __all__ = ["ELEMENTWISE", "kind_of", "pack_product", "select"]
@@ -57,6 +58,8 @@ def _plain_attributes(node: ir.Node) -> dict[str, Any]:
             out[name] = value
         else:
             out[name] = list(value) if isinstance(value, (tuple, list)) else value
+    if NAN_ROWS in node.metadata_props:
+        out["nan_rows"] = 1
     return out
 
 
@@ -82,6 +85,8 @@ def is_elementwise(node: ir.Node) -> bool:
         floats = types[0] in FLOATS or node.op_type in ORDERED
         return floats and all(t == types[0] for t in types)
     if row.kind == "cast":
+        if output in FLOATS and types[0] in FLOATS and output != types[0]:
+            return {output, types[0]} in ({FLOAT, half} for half in HALVES)
         return output not in FLOATS or output == (types[0] if types[0] in FLOATS else FLOAT)
     if row.kind == "select":
         return types[1] == types[2]
