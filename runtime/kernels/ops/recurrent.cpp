@@ -212,9 +212,12 @@ struct Direction {
     g.m = z.batch, g.n = width * gates, g.k = s.hidden;
     isa.pack_a(g, panel, 0, g.m);
     const int64_t blocks = width / 16;
-    const int64_t units = lesser(blocks, greater<int64_t>(1, s.hidden * g.n / 65536));
+    // Units end where tiles of 128 columns do: narrower tiles wait for their chains of additions.
+    const int64_t whole = gates == 4 ? 2 : gates == 2 ? 4 : 8, pieces = ceil_div(blocks, whole);
+    const int64_t units = c.threads == 1 ? 1 : lesser(pieces, greater<int64_t>(1, s.hidden * g.n / 65536));
     for_units(c, units, [&](int64_t, int64_t unit) {
-      const int64_t b0 = cut(blocks, units, unit), b1 = cut(blocks, units, unit + 1);
+      const int64_t b0 = cut(pieces, units, unit) * whole,
+                    b1 = lesser(blocks, cut(pieces, units, unit + 1) * whole);
       isa.matmul(g, panel, 0, g.m, b0 * gates * 16, b1 * gates * 16);
       for (int64_t n = 0; n < z.batch; ++n) row(isa, step, n, kind, g.c_row, b0, b1);
     });
