@@ -139,7 +139,7 @@ Status infer_recurrent(InferContext& c, RecurrentState* state, RecurrentSizes* s
   *sizes = recurrent_sizes(s, x.shape);
   const RecurrentSizes& z = *sizes;
   const int64_t d = s.directions, h = s.hidden;
-  if (z.steps > kMostElements / greater<int64_t>(1, z.batch) / (4 * (h + 16)))
+  if (greater<int64_t>(1, z.steps) > kMostElements / greater<int64_t>(1, z.batch) / (4 * (h + 16)))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the gates of all steps have more than 2^44 elements");
   if (!has_shape(input(s.at.lengths), DType::kI32, {z.batch})) return wrong("sequence_lens");
   for (const int32_t which : {s.at.h, s.at.c}) {

@@ -237,7 +237,9 @@ Status attention_infer(InferContext& c) {
     set_shape(&c.outputs[kPresentV].shape, z.batch, s.kv_heads, z.keys, s.head_size_v);
   if (c.n_outputs > kScores) set_shape(&c.outputs[kScores].shape, z.batch, s.heads, z.queries, z.keys);
   if (z.batch == 0) return OPFORGE_STATUS_OK;
-  int64_t floats = z.batch * s.kv_heads * (z.packed_k() + z.packed_v()) + z.per_slot() * c.max_threads;
+  int64_t floats = 0;  // sizes multiply without overflow where all dimensions of Q and K are there
+  if (z.queries > 0 && z.keys > 0)
+    floats = z.batch * s.kv_heads * (z.packed_k() + z.packed_v()) + z.per_slot() * c.max_threads;
   if (z.joined_k && given(c.outputs, c.n_outputs, kPresentK) == nullptr)
     floats += scratch_floats(z.cache_k());
   if (z.joined_v && given(c.outputs, c.n_outputs, kPresentV) == nullptr)
@@ -250,6 +252,7 @@ Status attention_infer(InferContext& c) {
 const float* join(RunContext& c, const Sizes& z, const Tensor* past, const float* fresh, int64_t depth,
                   float* to, View* view) {
   const View from = *view;
+  if (z.keys == 0 || depth == 0) return to;
   const int64_t pairs = z.batch * z.s.kv_heads;
   c.parallel(pairs, greater<int64_t>(1, 65536 / greater<int64_t>(1, z.keys * depth)),
              [&](int64_t begin, int64_t end) {
