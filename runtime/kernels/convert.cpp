@@ -44,6 +44,18 @@ void unpack(const void* from, int32_t bits, int64_t first, int64_t n, F&& f) {
   }
 }
 
+// Integers of 4 bits from an even index on; Sign is the weight of the top bit of signed ones.
+template <int32_t Sign>
+void nibbles(const void* from, int64_t first, float* to, int64_t n) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(from) + first / 2;
+  for (int64_t k = 0; k + 1 < n; k += 2) {
+    const int32_t byte = bytes[k / 2];
+    to[k] = static_cast<float>(((byte & 15) ^ Sign) - Sign);
+    to[k + 1] = static_cast<float>(((byte >> 4) ^ Sign) - Sign);
+  }
+  if (n % 2 != 0) to[n - 1] = static_cast<float>(((bytes[n / 2] & 15) ^ Sign) - Sign);
+}
+
 template <class F>
 void pack(void* to, int32_t bits, int64_t first, int64_t n, F&& f) {
   auto* bytes = static_cast<uint8_t*>(to) + first * bits / 8;
@@ -246,6 +258,23 @@ void load_block(DType dtype, const void* from, int64_t first, ConvertBlock* to, 
 }
 
 void load_floats(DType dtype, const void* from, int64_t first, float* to, int64_t n) {
+  switch (dtype) {  // what weights and activations are, without the way through 64 bits
+    case DType::kF32:
+      std::memcpy(to, static_cast<const float*>(from) + first, sizeof(float) * static_cast<size_t>(n));
+      return;
+    case DType::kU8:
+      return widen<uint8_t>(from, first, to, n);
+    case DType::kI8:
+      return widen<int8_t>(from, first, to, n);
+    case DType::kU4:
+      if (first % 2 == 0) return nibbles<0>(from, first, to, n);
+      break;
+    case DType::kI4:
+      if (first % 2 == 0) return nibbles<8>(from, first, to, n);
+      break;
+    default:
+      break;
+  }
   ConvertBlock block;
   load_block(dtype, from, first, &block, n);
   switch (through(dtype)) {
