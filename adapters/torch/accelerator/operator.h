@@ -18,7 +18,7 @@
 
 #include "accelerator/program.h"
 #include "common/failure.h"
-#include "common/plan.h"
+#include "schema.h"
 
 namespace opforge::torch_host {
 

@@ -1,7 +1,7 @@
 // call.h: one call of an operator through the stable ABI: from the stack to the kernel and back.
 #pragma once
 
-#include "common/plan.h"
+#include "schema.h"
 #include "stable/shims.h"
 
 namespace opforge::torch_host {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "common/failure.h"
-#include "common/plan.h"
+#include "schema.h"
 #include "stable/call.h"
 #include "stable/dtypes.h"
 #include "stable/shims.h"

@@ -50,7 +50,13 @@ def _files() -> list[Path]:
             continue
         found[path] = None
         for name in re.findall(r'^#include "([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE):
-            waiting.append(next(root / name for root in (sources(), _paths.include_dir()) if (root / name).is_file()))
+            waiting.append(
+                next(
+                    root / name
+                    for root in (sources(), sources().parent, _paths.include_dir())
+                    if (root / name).is_file()
+                )
+            )
     return sorted(found)
 
 
@@ -78,7 +84,7 @@ def _flags() -> tuple[str, ...]:
         "-std=c++20", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w", "-DNDEBUG",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         "-isystem", str(headers), "-isystem", str(headers / "torch" / "csrc" / "api" / "include"),
-        f"-I{sources()}", f"-I{_paths.include_dir()}",
+        f"-I{sources()}", f"-I{sources().parent}", f"-I{_paths.include_dir()}",
     )  # fmt: skip
 
 

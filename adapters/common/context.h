@@ -1,4 +1,4 @@
-// context.h: what a PyTorch adapter offers to a running kernel: scratch memory, error text, the host's
+// context.h: what an adapter offers to a running kernel: scratch memory, error text, the host's
 // threads.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 #include "opforge/abi.h"
 
-namespace opforge::torch_host {
+namespace opforge::adapter {
 
 // Runs body(user, chunk_begin, chunk_end) over chunk numbers in the host's pool.
 using ParallelChunks = void (*)(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user);
@@ -126,4 +126,4 @@ inline CallContext::CallContext(ParallelChunks parallel, const void* kernel_data
   base.log = &context_functions::log;
 }
 
-}  // namespace opforge::torch_host
+}  // namespace opforge::adapter

@@ -1,6 +1,5 @@
 // failure.h: errors of the adapters: one exception with a status, and the last one of each thread, from which
-// Python makes the class that opforge promises (PyTorch itself turns every C++ exception into a
-// RuntimeError).
+// Python makes the class that opforge promises (a framework turns every failure into one of its own).
 #pragma once
 
 #include <exception>
@@ -9,7 +8,7 @@
 
 #include "opforge/abi.h"
 
-namespace opforge::torch_host {
+namespace opforge::adapter {
 
 struct Failure : std::exception {
   opforge_status status;
@@ -45,4 +44,4 @@ inline void remember(const Failure& error) {
   last_failure().text = error.text;
 }
 
-}  // namespace opforge::torch_host
+}  // namespace opforge::adapter

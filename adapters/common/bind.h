@@ -8,7 +8,7 @@
 #include "common/plan.h"
 #include "common/small.h"
 
-namespace opforge::torch_host {
+namespace opforge::adapter {
 
 // What one call's inputs say. Output tensors are flat; a dimension of -1 depends on data.
 class Bound {
@@ -155,4 +155,4 @@ inline void bind(const Plan& plan, const opforge_tensor* tensors, const int32_t*
   }
 }
 
-}  // namespace opforge::torch_host
+}  // namespace opforge::adapter

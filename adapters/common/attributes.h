@@ -8,7 +8,7 @@
 #include "opforge/abi.h"
 #include "opforge/detail/attributes.h"
 
-namespace opforge::torch_host {
+namespace opforge::adapter {
 
 class Attributes {
  public:
@@ -84,4 +84,4 @@ class Attributes {
   std::vector<std::vector<opforge_string>> strings_;
 };
 
-}  // namespace opforge::torch_host
+}  // namespace opforge::adapter

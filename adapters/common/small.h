@@ -7,7 +7,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace opforge::torch_host {
+namespace opforge::adapter {
 
 template <class T, size_t N>
 class Small {
@@ -59,4 +59,4 @@ class Small {
   size_t capacity_ = N;
 };
 
-}  // namespace opforge::torch_host
+}  // namespace opforge::adapter

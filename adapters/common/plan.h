@@ -1,8 +1,7 @@
-// plan.h: one operator of a kernel library, read once at registration: its signature, its schema in PyTorch's
-// words, and the choice of a kernel. Nothing here knows PyTorch's types; both routes use it.
+// plan.h: one operator of a kernel library, read once at registration: its signature and the choice of a
+// kernel. Nothing here knows a framework.
 #pragma once
 
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,7 @@
 #include "opforge/detail/infer.h"
 #include "opforge/detail/signature.h"
 
-namespace opforge::torch_host {
+namespace opforge::adapter {
 
 // Shapes by broadcasting alone, for signatures in which every input is one *S: what formula operators have.
 // It gives what detail::Binder gives, without touching the heap; whatever it does not take, the binder does,
@@ -30,7 +29,6 @@ struct Plan {
   std::string where;  // domain::Name, for messages
   detail::Signature signature;
   FastRule fast;
-  std::string schema;           // PyTorch schema without the name: "(Tensor x, *, float lo=0.1) -> Tensor"
   bool data_dependent = false;  // an output has a dimension `_`
 
   // The kernel for these dtypes (one per type variable); raises with the list of those that exist.
@@ -38,7 +36,6 @@ struct Plan {
 
  private:
   void find_fast_rule();
-  std::string torch_schema() const;
 };
 
 inline std::string argument(const Plan& plan, size_t input) {
@@ -81,7 +78,7 @@ inline Plan::Plan(const opforge_operator* table_operator)
   if (!detail::parse_signature(table->signature, table->types, where, &signature, &problem))
     throw failure_of(problem);
   if (signature.inputs.empty()) {
-    throw failure(OPFORGE_STATUS_UNSUPPORTED, key, "PyTorch chooses a kernel by an input tensor",
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, key, "a framework chooses a kernel by an input tensor",
                   "at least one input", "none");
   }
   for (const detail::Parameter& output : signature.outputs) {
@@ -89,7 +86,6 @@ inline Plan::Plan(const opforge_operator* table_operator)
       data_dependent = data_dependent || dim.kind == detail::Dim::kAny;
   }
   find_fast_rule();
-  schema = torch_schema();
 }
 
 inline void Plan::find_fast_rule() {
@@ -146,79 +142,4 @@ inline const opforge_kernel* Plan::kernel(const opforge_dtype* bound, int32_t de
                 "build the operator package again");
 }
 
-namespace words {
-
-// A literal as PyTorch's schema language writes it.
-inline std::string default_value(const detail::Literal& literal) {
-  std::vector<std::string> items;
-  for (const detail::Scalar& item : literal.items) {
-    switch (item.kind) {
-      case OPFORGE_ATTRIBUTE_BOOL:
-        items.push_back(item.i != 0 ? "True" : "False");
-        break;
-      case OPFORGE_ATTRIBUTE_INT:
-        items.push_back(std::to_string(item.i));
-        break;
-      case OPFORGE_ATTRIBUTE_FLOAT:
-        items.push_back(detail::format_float(item.f));
-        break;
-      default:
-        items.push_back(detail::format_string(item.s));
-    }
-  }
-  return literal.list ? "[" + detail::join(items) + "]" : detail::join(items);
-}
-
-inline const char* type(const detail::Parameter& parameter) {
-  return parameter.variadic ? "Tensor[]" : parameter.optional ? "Tensor?" : "Tensor";
-}
-
-inline const char* type(int32_t attribute_kind) {
-  static const char* const kTypes[] = {"",      "int",     "float", "str",   "bool",
-                                       "int[]", "float[]", "str[]", "bool[]"};
-  return kTypes[attribute_kind];
-}
-
-}  // namespace words
-
-// Whether PyTorch's schema language cannot write the default (lists of strings and bools, infinities, unusual
-// characters). The argument is then optional there, and None stands for the default.
-inline bool default_is_none(const detail::Attribute& attribute) {
-  if (attribute.required) return false;
-  if (attribute.kind == OPFORGE_ATTRIBUTE_STRINGS || attribute.kind == OPFORGE_ATTRIBUTE_BOOLS) return true;
-  for (const double value : attribute.default_value.floats) {
-    if (!std::isfinite(value)) return true;
-  }
-  for (const std::string& text : attribute.default_value.strings) {
-    for (const char c : text) {
-      if (c < 0x20 || c > 0x7e || c == '"' || c == '\'' || c == '\\') return true;
-    }
-  }
-  return false;
-}
-
-inline std::string Plan::torch_schema() const {
-  std::vector<std::string> arguments, results;
-  for (size_t i = 0; i < signature.inputs.size(); ++i) {
-    bool rest_optional = true;
-    for (size_t k = i; k < signature.inputs.size(); ++k)
-      rest_optional = rest_optional && signature.inputs[k].optional;
-    arguments.push_back(std::string(words::type(signature.inputs[i])) + " " + signature.inputs[i].name +
-                        (rest_optional ? "=None" : ""));
-  }
-  if (!signature.attributes.empty()) arguments.emplace_back("*");
-  for (const detail::Attribute& attribute : signature.attributes) {
-    const bool none = default_is_none(attribute);
-    arguments.push_back(std::string(words::type(attribute.kind)) + (none ? "? " : " ") + attribute.name);
-    if (none) {
-      arguments.back() += "=None";
-    } else if (!attribute.required) {
-      arguments.back() += "=" + words::default_value(detail::to_literal(attribute.default_value));
-    }
-  }
-  for (const detail::Parameter& output : signature.outputs) results.emplace_back(words::type(output));
-  const std::string result = results.size() == 1 ? results[0] : "(" + detail::join(results) + ")";
-  return "(" + detail::join(arguments) + ") -> " + result;
-}
-
-}  // namespace opforge::torch_host
+}  // namespace opforge::adapter
