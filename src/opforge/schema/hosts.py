@@ -11,6 +11,7 @@ A host module offers
     specialize(operator) -> function      optional: returns what is called instead, with ``*tensors, **attributes``
                                           by position (variadic tensors at the end), so that a host can make the
                                           hot path as short as it likes.
+    decomposed(operator, tensors, attributes)   optional: computes a formula with the framework's own operators.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from opforge.errors import Candidate, CandidateError
+from opforge.errors import ArgumentError, Candidate, CandidateError, UnsupportedError
 
 if TYPE_CHECKING:
     from opforge.schema.operator import Operator
 
-__all__ = ["HOSTS", "NUMPY_HOST", "call_numpy", "host_of_type", "load_host", "specialized"]
+__all__ = ["HOSTS", "NUMPY_HOST", "call_numpy", "decomposed", "host_of_type", "load_host", "specialized"]
 
 NUMPY_HOST: Final = "opforge.frameworks.numpy_host"
 
@@ -59,6 +60,33 @@ def load_host(operator: Operator, kind: type) -> bool:
         return False
     operator.set_route(kind, specialized(import_module(host), operator))
     return True
+
+
+def decomposed(operator: Operator, tensors: tuple[Any, ...], attributes: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Compute a formula operator with the operators of the framework that its tensors belong to.
+
+    Raises:
+        UnsupportedError: the operator has no formula.
+        ArgumentError: no tensor of a framework is given.
+    """
+    if operator.formula is None:
+        raise UnsupportedError(
+            "a kernel operator has no decomposition",
+            where=operator.qualified_name,
+            expected="an operator declared by a formula",
+            hint="call the operator itself",
+        )
+    for tensor in tensors:
+        host = host_of_type(type(tensor))
+        if host is not None and host not in (NUMPY_HOST, HOSTS["opforge"]):
+            return import_module(host).decomposed(operator, operator.arrange(tensors, {}), attributes)
+    raise ArgumentError(
+        "a decomposition needs a framework's tensor",
+        where=operator.qualified_name,
+        expected="a PyTorch tensor or a JAX array",
+        got=", ".join(type(tensor).__name__ for tensor in tensors) or "nothing",
+        hint="reference() computes with NumPy arrays",
+    )
 
 
 def call_numpy(operator: Operator, tensors: tuple[Any, ...], attributes: dict[str, Any]) -> Any:  # noqa: ANN401

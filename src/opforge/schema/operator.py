@@ -17,7 +17,7 @@ from opforge.errors import ArgumentError, SchemaError, UnsupportedError
 from opforge.schema import describe
 from opforge.schema.attributes import AttributeValue, coerce_all
 from opforge.schema.dtypes import DType
-from opforge.schema.hosts import call_numpy, load_host
+from opforge.schema.hosts import call_numpy, decomposed, load_host
 from opforge.schema.infer import PLAIN, Binding, Guards, ShapeLike
 from opforge.schema.signature import Signature, format_types, parse_types
 
@@ -390,6 +390,24 @@ class Operator:
         if isinstance(result, tuple | list):
             return tuple(numpy.asarray(item) for item in result)
         return numpy.asarray(result)
+
+    def decomposed(self, *tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401 - tensors of any framework
+        """Compute a formula operator with the framework's own operators instead of our kernel.
+
+        A compiler of the framework can fuse these with their neighbours, they run on devices that have no kernel, and
+        they can be differentiated in every mode that the framework has. Results agree with the kernel's to rounding.
+
+        Args:
+            *tensors: inputs in the order of the signature.
+            **attributes: attributes, and inputs by parameter name.
+
+        Raises:
+            UnsupportedError: the operator has no formula.
+            ArgumentError: no tensor of a framework is given, or the inputs do not fit.
+        """
+        if not self._input_names.isdisjoint(attributes):
+            tensors, attributes = self._by_position(tensors, attributes)
+        return decomposed(self, tensors, attributes)
 
     def grad_check(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the report of opforge.verify
         """Check the operator's gradients against finite differences of its reference; see ``opforge.verify``."""

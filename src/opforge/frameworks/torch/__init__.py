@@ -13,7 +13,7 @@ import torch
 
 from opforge.frameworks.torch import _accelerator
 from opforge.frameworks.torch._adapter import route
-from opforge.frameworks.torch._calls import call, publish, register, specialize
+from opforge.frameworks.torch._calls import call, decomposed, publish, register, specialize
 from opforge.frameworks.torch._entries import Entry, all_entries, register_library
 from opforge.frameworks.torch._module import Module
 from opforge.frameworks.torch._options import Options, options
@@ -26,6 +26,7 @@ __all__ = [
     "all_entries",
     "build_accelerator",
     "call",
+    "decomposed",
     "name",
     "options",
     "register",

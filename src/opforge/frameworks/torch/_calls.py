@@ -16,7 +16,7 @@ from opforge.frameworks.torch._adapter import adapter, last_failure
 from opforge.frameworks.torch._entries import Entry, find_entry, register_library
 from opforge.schema import Operator, registry
 
-__all__ = ["call", "publish", "register", "specialize"]
+__all__ = ["call", "decomposed", "publish", "register", "specialize"]
 
 _KINDS: Final = (torch.Tensor, torch.nn.Parameter)
 _told_to_build = False
@@ -68,6 +68,14 @@ def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, An
         return entry.overload(*_convert(operator, tensors), **operator.coerce(attributes))
     except (RuntimeError, ValueError, TypeError) as error:
         raise _translate(error) from None
+
+
+def decomposed(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Compute a formula operator with PyTorch's own operators, on arranged tensors."""
+    from opforge.codegen.torch_decomposition import decomposition
+
+    formula: Any = operator.formula
+    return decomposition(formula)(*_convert(operator, tensors), **operator.coerce(attributes))
 
 
 def _function(operator: Operator, entry: Entry) -> Callable[..., Any]:

@@ -1,0 +1,90 @@
+"""The native adapter: one handler of XLA's foreign function interface for all operators."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from pathlib import Path
+from typing import Final
+
+import jax
+
+from opforge._paths import library_dir
+from opforge.errors import (
+    ArgumentError,
+    DtypeError,
+    InternalError,
+    MissingOperatorError,
+    OpforgeError,
+    UnsupportedError,
+)
+
+__all__ = ["TARGET", "Adapter", "adapter"]
+
+TARGET: Final = "opforge_call"
+"""Name of the custom call in programs and exported artefacts."""
+
+_TEXT_SIZE: Final = 16384
+_NEWEST: Final = 3  # minor version of the interface that the adapter was written for
+_CLASSES: Final[dict[int, type[OpforgeError]]] = {
+    1: ArgumentError,
+    2: DtypeError,
+    3: UnsupportedError,
+    6: MissingOperatorError,
+}
+
+
+class Adapter:
+    """The loaded adapter of this process."""
+
+    def __init__(self, path: Path) -> None:
+        """Load it and register its handler with XLA.
+
+        Raises:
+            MissingOperatorError: the file is not there.
+            UnsupportedError: it does not load.
+        """
+        if not path.is_file():
+            raise MissingOperatorError("the JAX adapter is not there", where=str(path), hint="install opforge again")
+        try:
+            self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+        except OSError as error:
+            raise UnsupportedError("the JAX adapter does not load", where=str(path), got=str(error)) from None
+        self._define = self._library.opforge_jax_define
+        self._define.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+        self._define.restype = ctypes.c_int32
+        self._library.opforge_jax_set_version(ctypes.c_int32(min(interface_version(), _NEWEST)))
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(self._library.opforge_jax_call), platform="cpu")
+
+    def define(self, operator: int) -> None:
+        """Make the operator whose ``opforge_operator`` lies at this address callable.
+
+        Raises:
+            OpforgeError: another operator of this name is there, or the table is not one of this version.
+        """
+        text = ctypes.create_string_buffer(_TEXT_SIZE)
+        status = self._define(operator, text, _TEXT_SIZE)
+        if status:
+            raise _CLASSES.get(status, InternalError)(text.value.decode("utf-8", "replace"))
+
+
+@functools.cache
+def interface_version() -> int:
+    """Return the minor version of XLA's interface in the installed jaxlib.
+
+    A handler that claims a version which the runtime does not know takes the whole CPU backend down, so it is read
+    from the header that jaxlib ships; without one the oldest is claimed.
+    """
+    header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
+    try:
+        found = re.search(r"^#define XLA_FFI_API_MINOR (\d+)", header.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return 1
+    return int(found[1]) if found else 1
+
+
+@functools.cache
+def adapter() -> Adapter:
+    """Return the adapter, loading it on the first call."""
+    return Adapter(library_dir() / "libopforge_jax.so")
