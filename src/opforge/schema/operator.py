@@ -67,6 +67,9 @@ class Operator:
         routes: for hosts: what calls whose first framework tensor has a type go to; see ``set_route``.
     """
 
+    autograph_info__ = None
+    """Marks the object for TensorFlow's AutoGraph as one whose code is called as it is, not converted."""
+
     def __init__(
         self,
         domain: str,

@@ -1,0 +1,281 @@
+// kernel.h: what TensorFlow makes of a node: its attributes read once, and the call of our kernel.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/attributes.h"
+#include "common/bind.h"
+#include "common/context.h"
+#include "opforge/runtime.h"
+#include "tensorflow/api.h"
+#include "tensorflow/definition.h"
+
+namespace opforge::tensorflow_host {
+
+// TensorFlow's C API offers kernels no thread pool, so regions run in the one of libopforge.
+inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
+  struct Work {
+    void (*body)(int64_t, int64_t, void*);
+    void* user;
+  } work{body, user};
+  opforge_parallel_for(
+      chunks, 1,
+      [](void* pointer, int64_t begin, int64_t end) {
+        const auto& self = *static_cast<const Work*>(pointer);
+        self.body(begin, end, self.user);
+      },
+      &work, 0);
+}
+
+// A node of a graph. Several threads may run it at one time, so it is read only.
+struct Node {
+  const Definition* definition = nullptr;
+  Attributes attributes;
+  std::vector<std::unique_ptr<char[]>> texts;
+  Small<int32_t, 8> counts;         // tensors per input parameter
+  Small<int32_t, 8> output_counts;  // tensors per output parameter
+};
+
+class Reader {
+ public:
+  Reader(Construction* construction, const Definition& definition)
+      : construction_(construction), definition_(definition) {}
+
+  int64_t integer(const std::string& name) {
+    int64_t value = 0;
+    api().TF_OpKernelConstruction_GetAttrInt64(construction_, name.c_str(), &value, status_.get());
+    status_.check(definition_.where);
+    return value;
+  }
+  void attribute(const detail::Attribute& declared, const std::string& name, Node* node);
+
+ private:
+  int32_t size(const char* name, int32_t* total) {
+    int32_t items = 0;
+    api().TF_OpKernelConstruction_GetAttrSize(construction_, name, &items, total, status_.get());
+    status_.check(definition_.where);
+    return items;
+  }
+
+  Construction* construction_;
+  const Definition& definition_;
+  OwnStatus status_;
+};
+
+inline void Reader::attribute(const detail::Attribute& declared, const std::string& text, Node* node) {
+  const char* name = text.c_str();
+  Status* status = status_.get();
+  int32_t total = 0;
+  switch (declared.kind) {
+    case OPFORGE_ATTRIBUTE_INT:
+      node->attributes.add_int(integer(text));
+      break;
+    case OPFORGE_ATTRIBUTE_FLOAT: {
+      float value = 0;
+      api().TF_OpKernelConstruction_GetAttrFloat(construction_, name, &value, status);
+      node->attributes.add_float(value);
+      break;
+    }
+    case OPFORGE_ATTRIBUTE_BOOL: {
+      unsigned char value = 0;
+      api().TF_OpKernelConstruction_GetAttrBool(construction_, name, &value, status);
+      node->attributes.add_bool(value != 0);
+      break;
+    }
+    case OPFORGE_ATTRIBUTE_STRING: {
+      size(name, &total);
+      node->texts.push_back(std::make_unique<char[]>(static_cast<size_t>(total) + 1));
+      char* memory = node->texts.back().get();
+      api().TF_OpKernelConstruction_GetAttrString(construction_, name, memory, static_cast<size_t>(total),
+                                                  status);
+      node->attributes.add_string({memory, total});
+      break;
+    }
+    case OPFORGE_ATTRIBUTE_INTS: {
+      std::vector<int64_t> values(static_cast<size_t>(size(name, &total)));
+      api().TF_OpKernelConstruction_GetAttrInt64List(construction_, name, values.data(),
+                                                     static_cast<int>(values.size()), status);
+      node->attributes.add_ints(std::move(values));
+      break;
+    }
+    case OPFORGE_ATTRIBUTE_BOOLS: {
+      std::vector<unsigned char> values(static_cast<size_t>(size(name, &total)));
+      api().TF_OpKernelConstruction_GetAttrBoolList(construction_, name, values.data(),
+                                                    static_cast<int>(values.size()), status);
+      node->attributes.add_ints(std::vector<int64_t>(values.begin(), values.end()), OPFORGE_ATTRIBUTE_BOOLS);
+      break;
+    }
+    case OPFORGE_ATTRIBUTE_FLOATS: {
+      std::vector<float> values(static_cast<size_t>(size(name, &total)));
+      api().TF_OpKernelConstruction_GetAttrFloatList(construction_, name, values.data(),
+                                                     static_cast<int>(values.size()), status);
+      node->attributes.add_floats(std::vector<double>(values.begin(), values.end()));
+      break;
+    }
+    default: {
+      const auto items = static_cast<size_t>(size(name, &total));
+      node->texts.push_back(std::make_unique<char[]>(static_cast<size_t>(total) + 1));
+      std::vector<char*> starts(items);
+      std::vector<size_t> lengths(items);
+      api().TF_OpKernelConstruction_GetAttrStringList(construction_, name, starts.data(), lengths.data(),
+                                                      static_cast<int>(items), node->texts.back().get(),
+                                                      static_cast<size_t>(total), status);
+      std::vector<opforge_string> values;
+      for (size_t k = 0; k < items; ++k) values.push_back({starts[k], static_cast<int64_t>(lengths[k])});
+      node->attributes.add_strings(std::move(values));
+    }
+  }
+  status_.check(definition_.where);
+}
+
+inline void* create_node(const Definition& definition, Construction* construction) {
+  try {
+    auto node = std::make_unique<Node>();
+    node->definition = &definition;
+    Reader reader(construction, definition);
+    for (const std::string& count : definition.input_counts)
+      node->counts.push_back(count.empty() ? 1 : static_cast<int32_t>(reader.integer(count)));
+    for (const std::string& count : definition.output_counts)
+      node->output_counts.push_back(count.empty() ? 1 : static_cast<int32_t>(reader.integer(count)));
+    for (size_t k = 0; k < definition.attributes.size(); ++k)
+      reader.attribute(definition.signature.attributes[k], definition.attributes[k], node.get());
+    return node.release();
+  } catch (const std::exception& error) {
+    const OwnStatus status;
+    api().TF_SetStatus(status.get(), kInternal, error.what());
+    api().TF_OpKernelConstruction_Failure(construction, status.get());
+    return nullptr;
+  }
+}
+
+inline void delete_node(void* node) { delete static_cast<Node*>(node); }
+
+// The tensors of one call, freed at its end.
+class Call {
+ public:
+  explicit Call(KernelContext* context) : context_(context) {}
+  ~Call() {
+    for (Tensor* tensor : owned_) api().TF_DeleteTensor(tensor);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  void run(const Node& node);
+
+ private:
+  void read_inputs(const Node& node);
+  void allocate(int32_t index, opforge_dtype dtype, const int64_t* shape, int32_t rank);
+  static opforge_status allocate_late(CallContext* context, int32_t index, const int64_t* shape,
+                                      int32_t rank);
+
+  KernelContext* context_;
+  OwnStatus status_;
+  Small<Tensor*, 8> owned_;
+  Small<opforge_tensor, 8> inputs_, outputs_;
+  std::vector<std::unique_ptr<int64_t[]>> dims_;
+  Bound bound_;
+};
+
+inline void Call::read_inputs(const Node& node) {
+  const int count = api().TF_NumInputs(context_);
+  int64_t wanted = 0;
+  for (const int32_t one : node.counts) wanted += one;
+  if (wanted != count) {
+    throw failure(OPFORGE_STATUS_INTERNAL, node.definition->where, "the node's counts do not fit its inputs");
+  }
+  for (int k = 0; k < count; ++k) {
+    Tensor* tensor = nullptr;
+    api().TF_GetInput(context_, k, &tensor, status_.get());
+    status_.check(node.definition->where);
+    owned_.push_back(tensor);
+    opforge_tensor view{};
+    view.data = api().TF_TensorData(tensor);
+    view.device = {OPFORGE_DEVICE_CPU, 0};
+    view.ndim = api().TF_NumDims(tensor);
+    view.dtype = dtype_of(api().TF_TensorType(tensor));
+    dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(view.ndim) + 1));
+    for (int32_t d = 0; d < view.ndim; ++d) dims_.back()[static_cast<size_t>(d)] = api().TF_Dim(tensor, d);
+    view.shape = dims_.back().get();
+    inputs_.push_back(view);
+  }
+}
+
+inline void Call::allocate(int32_t index, opforge_dtype dtype, const int64_t* shape, int32_t rank) {
+  size_t bytes = dtype.bits / 8u;
+  for (int32_t d = 0; d < rank; ++d) bytes *= static_cast<size_t>(shape[d]);
+  Tensor* tensor =
+      api().TF_AllocateOutput(context_, index, row_of(dtype)->theirs, shape, rank, bytes, status_.get());
+  status_.check("output " + std::to_string(index));
+  owned_.push_back(tensor);
+  opforge_tensor& view = outputs_[static_cast<size_t>(index)];
+  dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(rank) + 1));
+  for (int32_t d = 0; d < rank; ++d) dims_.back()[static_cast<size_t>(d)] = shape[d];
+  view = {};
+  view.data = api().TF_TensorData(tensor);
+  view.device = {OPFORGE_DEVICE_CPU, 0};
+  view.ndim = rank;
+  view.dtype = dtype;
+  view.shape = dims_.back().get();
+}
+
+inline opforge_status Call::allocate_late(CallContext* context, int32_t index, const int64_t* shape,
+                                          int32_t rank) {
+  auto& self = *static_cast<Call*>(context->call);
+  if (index < 0 || index >= self.bound_.outputs()) {
+    return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL,
+                               "the kernel allocates an output that is not there");
+  }
+  try {
+    self.allocate(index, self.bound_.dtype(index), shape, rank);
+    return OPFORGE_STATUS_OK;
+  } catch (const std::exception& error) {
+    return context->base.error(&context->base, OPFORGE_STATUS_OUT_OF_MEMORY, error.what());
+  }
+}
+
+inline void Call::run(const Node& node) {
+  const Definition& definition = *node.definition;
+  read_inputs(node);
+  bind(definition, inputs_.data(), node.counts.data(), node.attributes, &bound_);
+  for (size_t k = 0; k < bound_.counts.size(); ++k) {
+    if (bound_.counts[k] != node.output_counts[k])
+      throw failure(OPFORGE_STATUS_INTERNAL, definition.where, "the node's counts do not fit its outputs");
+  }
+  outputs_.resize(static_cast<size_t>(bound_.outputs()));
+  for (int32_t k = 0; k < bound_.outputs(); ++k) {
+    if (bound_.known(k)) allocate(k, bound_.dtype(k), bound_.sizes(k), bound_.rank(k));
+  }
+  const opforge_kernel* kernel = definition.kernel(bound_.types.data(), OPFORGE_DEVICE_CPU);
+  CallContext context(&parallel_chunks, kernel->data);
+  context.allocate = &allocate_late;
+  context.call = this;
+  const opforge_arguments in{inputs_.data(), node.counts.data(), static_cast<int32_t>(inputs_.size()),
+                             static_cast<int32_t>(node.counts.size())};
+  const opforge_arguments out{outputs_.data(), bound_.counts.data(), static_cast<int32_t>(outputs_.size()),
+                              static_cast<int32_t>(bound_.counts.size())};
+  const opforge_status status = kernel->run(&context.base, &in, &out, node.attributes.data());
+  if (status != OPFORGE_STATUS_OK) throw kernel_failure(definition, status, context.text);
+}
+
+inline void compute(void* kernel, KernelContext* context) {
+  opforge_status code = OPFORGE_STATUS_OK;
+  std::string text;
+  try {
+    Call call(context);
+    call.run(*static_cast<const Node*>(kernel));
+    return;
+  } catch (const Failure& error) {
+    code = error.status;
+    text = error.text;
+  } catch (const std::exception& error) {
+    code = OPFORGE_STATUS_INTERNAL;
+    text = error.what();
+  }
+  const OwnStatus status;
+  api().TF_SetStatus(status.get(), code_of(code), text.c_str());
+  api().TF_OpKernelContext_Failure(context, status.get());
+}
+
+}  // namespace opforge::tensorflow_host
