@@ -11,8 +11,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opforge.codegen._evaluate import evaluate
 from opforge.expr.nodes import ValueType
-from opforge.expr.program import Instruction, Program
+from opforge.expr.program import Program
 
 if TYPE_CHECKING:
     from opforge.expr.formulas import Formula
@@ -178,26 +179,21 @@ def _run(program: Program, arrays: Sequence[Any], attributes: Sequence[Any]) -> 
         ValueType.U8: jnp.uint8,
         ValueType.I8: jnp.int8,
     }
-    values: list[Any] = [array.astype(compute) for array in arrays]
-    values += [jnp.asarray(v, types[kind]) for v, kind in zip(attributes, program.attributes, strict=True)]
-    values += [jnp.asarray(constant.value, types[constant.type]) for constant in program.constants]
-    for instruction in program.instructions:
-        operands = [values[k] for k in instruction.args]
-        values.append(_instruction(instruction, operands, types, dtype))
+    values = evaluate(
+        program,
+        [array.astype(compute) for array in arrays],
+        attributes,
+        functions(),
+        constant=lambda value, kind: jnp.asarray(value, types[kind]),
+        cast=lambda x, kind: _cast(x, kind, types),
+        round_half=lambda x: x.astype(dtype).astype(x.dtype),
+    )
     return tuple(
         jnp.broadcast_to(values[output.value], shape).astype(
             dtype if output.type is ValueType.T else types[output.type]
         )
         for output in program.outputs
     )
-
-
-def _instruction(instruction: Instruction, operands: list[Any], types: Mapping[ValueType, Any], dtype: Any) -> Any:  # noqa: ANN401
-    if instruction.op == "cast":
-        return _cast(operands[0], instruction.type, types)
-    if instruction.op == "round_half":
-        return operands[0].astype(dtype).astype(operands[0].dtype)
-    return functions()[instruction.op](*operands)
 
 
 def _cast(x: Any, kind: ValueType, types: Mapping[ValueType, Any]) -> Any:  # noqa: ANN401

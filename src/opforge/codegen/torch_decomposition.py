@@ -11,8 +11,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opforge.codegen._evaluate import evaluate
 from opforge.expr.nodes import ValueType
-from opforge.expr.program import Instruction, Program
+from opforge.expr.program import Program
 
 if TYPE_CHECKING:
     from opforge.expr.formulas import Formula
@@ -139,12 +140,15 @@ def _run(program: Program, tensors: Sequence[Any], attributes: Sequence[Any]) ->
     def scalar(value: float, kind: ValueType) -> Any:  # noqa: ANN401
         return torch.full((), value, dtype=types[kind], device=tensors[0].device)
 
-    values: list[Any] = [tensor.to(compute) for tensor in tensors]
-    values += [scalar(value, kind) for value, kind in zip(attributes, program.attributes, strict=True)]
-    values += [scalar(constant.value, constant.type) for constant in program.constants]
-    for instruction in program.instructions:
-        operands = [values[k] for k in instruction.args]
-        values.append(_instruction(instruction, operands, types, dtype))
+    values = evaluate(
+        program,
+        [tensor.to(compute) for tensor in tensors],
+        attributes,
+        functions(),
+        constant=scalar,
+        cast=lambda x, kind: _cast(x, kind, types),
+        round_half=lambda x: x.to(dtype).to(x.dtype),
+    )
     results: list[Any] = []
     for output in program.outputs:
         whole = torch.broadcast_to(values[output.value], shape)
@@ -156,14 +160,6 @@ def _run(program: Program, tensors: Sequence[Any], attributes: Sequence[Any]) ->
         alias = output.value < len(tensors) and target == compute
         results.append(result.clone(memory_format=torch.contiguous_format) if alias else result.contiguous())
     return results
-
-
-def _instruction(instruction: Instruction, operands: list[Any], types: Mapping[ValueType, Any], dtype: Any) -> Any:  # noqa: ANN401
-    if instruction.op == "cast":
-        return _cast(operands[0], instruction.type, types)
-    if instruction.op == "round_half":
-        return operands[0].to(dtype).to(operands[0].dtype)
-    return functions()[instruction.op](*operands)
 
 
 def _cast(x: Any, kind: ValueType, types: Mapping[ValueType, Any]) -> Any:  # noqa: ANN401

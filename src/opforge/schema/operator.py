@@ -412,6 +412,8 @@ class Operator:
             tensors, attributes = self._by_position(tensors, attributes)
         return decomposed(self, tensors, attributes)
 
+    decomposed.__dict__["autograph_info__"] = None  # as the object itself
+
     def grad_check(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the report of opforge.verify
         """Check the operator's gradients against finite differences of its reference; see ``opforge.verify``."""
         return import_module("opforge.verify.gradients").grad_check(self, *arguments, **options)

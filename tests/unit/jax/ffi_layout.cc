@@ -1,4 +1,5 @@
-// Holds our declarations of XLA's interface against the header of the installed jaxlib; it only has to compile.
+// Holds our declarations of XLA's interface against the header of the installed jaxlib; it only has to
+// compile.
 #include "jax/ffi.h"
 #include "xla/ffi/api/c_api.h"
 

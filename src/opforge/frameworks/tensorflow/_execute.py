@@ -58,10 +58,6 @@ def execute(entry: Entry, groups: Sequence[Sequence[Any]], attributes: Mapping[s
             for count, made in zip(entry.output_counts, binding.output_counts, strict=True)
             if count and count not in entry.input_counts
         }
-        # An empty list does not say its type.
-        for variable, dtype in binding.types.items():
-            if any(p.type == variable and not g for p, g in zip(entry.signature.inputs, groups, strict=True)):
-                given.setdefault(variable, tf.dtypes.as_dtype(dtype.numpy))
     tensors = [list(g) if count else g[0] for g, count in zip(groups, entry.input_counts, strict=True)]
     try:
         results = entry.function(*tensors, **given)
