@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/float_mode.h"
 #include "opforge/abi.h"
 
 namespace opforge::adapter {
@@ -45,6 +46,7 @@ struct Chunks {
 };
 
 inline void run_chunks(int64_t begin, int64_t end, void* pointer) {
+  const FloatMode mode;
   const Chunks& work = *static_cast<const Chunks*>(pointer);
   bool& inside = inside_parallel();
   const bool before = inside;
@@ -124,6 +126,14 @@ inline CallContext::CallContext(ParallelChunks parallel, const void* kernel_data
   base.allocate_output = &context_functions::allocate_output;
   base.error = &context_functions::error;
   base.log = &context_functions::log;
+}
+
+// Runs a kernel in its context.
+inline opforge_status run_in(CallContext& context, const opforge_kernel& kernel,
+                             const opforge_arguments& inputs, const opforge_arguments& outputs,
+                             const opforge_attribute* attributes) {
+  const FloatMode mode;
+  return kernel.run(&context.base, &inputs, &outputs, attributes);
 }
 
 }  // namespace opforge::adapter

@@ -247,7 +247,7 @@ void call(const ffi::CallFrame& frame) {
   const opforge_arguments out{outputs.data(), bound.counts.data(), static_cast<int32_t>(outputs.size()),
                               static_cast<int32_t>(bound.counts.size())};
   current_pool() = {frame.api, frame.context};
-  const opforge_status status = kernel->run(&context.base, &in, &out, attributes.data());
+  const opforge_status status = run_in(context, *kernel, in, out, attributes.data());
   current_pool() = {};
   if (status != OPFORGE_STATUS_OK) throw kernel_failure(plan, status, context.text);
 }

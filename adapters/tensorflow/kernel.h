@@ -255,7 +255,7 @@ inline void Call::run(const Node& node) {
                              static_cast<int32_t>(node.counts.size())};
   const opforge_arguments out{outputs_.data(), bound_.counts.data(), static_cast<int32_t>(outputs_.size()),
                               static_cast<int32_t>(bound_.counts.size())};
-  const opforge_status status = kernel->run(&context.base, &in, &out, node.attributes.data());
+  const opforge_status status = run_in(context, *kernel, in, out, node.attributes.data());
   if (status != OPFORGE_STATUS_OK) throw kernel_failure(definition, status, context.text);
 }
 

@@ -251,7 +251,7 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
                              static_cast<int32_t>(counts.size())};
   const opforge_arguments out{views.data() + n, output_counts->data(), static_cast<int32_t>(numbers.size()),
                               static_cast<int32_t>(output_counts->size())};
-  const opforge_status status = kernel->run(&context.base, &in, &out, attributes.data());
+  const opforge_status status = run_in(context, *kernel, in, out, attributes.data());
   if (C10_UNLIKELY(status != OPFORGE_STATUS_OK)) throw kernel_failure(plan, status, context.text);
   for (size_t o = first; o < outputs->size(); ++o) {
     if (C10_UNLIKELY(!(*outputs)[o].defined())) {

@@ -269,7 +269,7 @@ void call_kernel(const Plan& plan, StableValue* stack, uint64_t inputs, uint64_t
                              static_cast<int32_t>(signature.inputs.size())};
   const opforge_arguments out{call.views.data() + n, bound.counts.data(), bound.outputs(),
                               static_cast<int32_t>(signature.outputs.size())};
-  const opforge_status status = kernel->run(&context.base, &in, &out, call.attributes.data());
+  const opforge_status status = run_in(context, *kernel, in, out, call.attributes.data());
   if (status != OPFORGE_STATUS_OK) throw kernel_failure(plan, status, context.text);
   for (size_t t = n; t < call.tensors.size(); ++t) {
     if (call.tensors[t].get() == nullptr) {
