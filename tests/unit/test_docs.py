@@ -46,7 +46,7 @@ def code(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: str(p.relative_to(ROOT)))
 def test_examples_run(page, tmp_path):
     text = page.read_text(encoding="utf-8")
-    for package in ("torch", "onnxruntime"):
+    for package in ("torch", "onnxruntime", "tensorflow", "jax", "keras"):
         if package in text and util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     environment = {
