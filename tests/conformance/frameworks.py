@@ -7,10 +7,14 @@ from collections.abc import Callable
 from importlib import util
 
 import numpy as np
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-INSTALLED = [name for name in ("torch", "tensorflow", "jax") if util.find_spec(name) is not None]
+FRAMEWORKS = [
+    pytest.param(name, marks=pytest.mark.skipif(util.find_spec(name) is None, reason=f"{name} is not installed"))
+    for name in ("torch", "tensorflow", "jax")
+]
 MODES = ("eager", "traced", "dynamic")
 
 

@@ -10,7 +10,7 @@ import pytest
 import opforge as of
 from opforge.verify.cases import arrays, cases_of, tolerance
 from opforge.verify.gradients import backward
-from tests.conformance.frameworks import INSTALLED, MODES, framework
+from tests.conformance.frameworks import FRAMEWORKS, MODES, framework
 
 OPERATORS = {operator.name: operator for operator in of.load("opforge.ops")}
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -41,10 +41,10 @@ def same_bits(got, wanted, text):
     np.testing.assert_array_equal(got.view(unsigned)[~nan], wanted.view(unsigned)[~nan], err_msg=text)
 
 
-@pytest.mark.parametrize("name", INSTALLED)
-@pytest.mark.parametrize(("operator", "dtype", "mode"), rows(MODES))
+@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize(("operator", "dtype", "mode"), list(rows(MODES)))
 def test_forward_has_the_bits_of_the_numpy_host(name, operator, dtype, mode):
-    indices = [of.i64, of.i32] if "I" in operator.types else [of.i64]
+    indices = [of.i64, of.i32] if "I" in operator.types and dtype is of.f32 else [of.i64]
     cases = cases_of(operator) if mode == "eager" else [c for c in cases_of(operator) if c.finite][:3]
     for case in cases:
         for index in indices if mode == "eager" else indices[:1]:
@@ -55,7 +55,7 @@ def test_forward_has_the_bits_of_the_numpy_host(name, operator, dtype, mode):
                 same_bits(np.asarray(one), other, f"{case.name} {index.name}")
 
 
-@pytest.mark.parametrize("name", INSTALLED)
+@pytest.mark.parametrize("name", FRAMEWORKS)
 @pytest.mark.parametrize("mode", ["eager", "traced"])
 def test_denormals_are_kept(name, mode):
     """Some frameworks flush them on the threads on which kernels run."""
@@ -68,7 +68,7 @@ def test_denormals_are_kept(name, mode):
     same_bits(framework(name).forward(operator, [many], {}, mode)[0], np.asarray(operator(many)), "many denormals")
 
 
-@pytest.mark.parametrize("name", INSTALLED)
+@pytest.mark.parametrize("name", FRAMEWORKS)
 @pytest.mark.parametrize("operator", [o for o in OPERATORS.values() if o.differentiable], ids=lambda o: o.name)
 def test_first_and_second_derivatives_agree(name, operator):
     """In float64: the first against the gradient of the NumPy host, the second against differences of the first."""
@@ -108,7 +108,7 @@ def test_first_and_second_derivatives_agree(name, operator):
     assert checked > 0
 
 
-@pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
+@pytest.mark.parametrize("operator", list(OPERATORS.values()), ids=lambda o: o.name)
 def test_the_numpy_host_agrees_with_the_reference(operator):
     for dtype in operator.types["T"]:
         for case in cases_of(operator):

@@ -144,6 +144,8 @@ _PACKAGES = (
     ("numpy", "numpy", (1, 26), "always", "pip install numpy"),
     ("onnx", "onnx", (1, 19), "always", "pip install onnx"),
     ("torch", "torch", (2, 10), "training in PyTorch, export", "pip install 'opforge[torch]'"),
+    ("tensorflow", "tensorflow", (2, 18), "training in TensorFlow", "pip install 'opforge[tensorflow]'"),
+    ("jax", "jax", (0, 6), "training in JAX", "pip install 'opforge[jax]'"),
     ("onnxruntime", "onnxruntime", (1, 20), "running models in ONNX Runtime", "pip install 'opforge[onnxruntime]'"),
     ("openvino", "openvino", (2025, 0), "comparing with OpenVINO", "pip install 'opforge[bench]'"),
 )
@@ -153,15 +155,21 @@ def _package(name: str, module: str, oldest: tuple[int, int], use: str, hint: st
     absent = "missing" if use == "always" else "optional"
     if find_spec(module) is None:
         return DoctorRow(name, absent, f"not installed ({use})", hint)
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
+    version = _version(name) or _version(f"{name}-cpu")
+    if version is None:
         return DoctorRow(name, "ok", "version unknown")
     numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
     if numbers < oldest:
         wanted = ".".join(map(str, oldest))
         return DoctorRow(name, "missing", f"{version} is older than {wanted} ({use})", f"{hint} --upgrade")
     return DoctorRow(name, "ok", version)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _file(name: str, path: Path, hint: str) -> DoctorRow:

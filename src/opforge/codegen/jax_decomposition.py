@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opforge.codegen._evaluate import evaluate
 from opforge.expr.nodes import ValueType
@@ -130,11 +130,11 @@ def _broadcast(formula: Formula, attributes: tuple[Any, ...]) -> Callable[..., t
 
     program = formula.program()
 
-    @jax.custom_jvp
-    def function(*arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    def run(*arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401
         return _run(program, arrays, attributes)
 
-    @function.defjvp
+    function = jax.custom_jvp(run)
+
     def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
         outputs = function(*primals)
         derivative = _broadcast(formula.gradient(), attributes)
@@ -148,7 +148,8 @@ def _broadcast(formula: Formula, attributes: tuple[Any, ...]) -> Callable[..., t
             results.append(functools.reduce(jnp.add, (p * t for p, t in zip(partials, tangents, strict=True))))
         return outputs, tuple(results)
 
-    return function
+    function.defjvp(jvp)
+    return cast("Callable[..., tuple[Any, ...]]", function)
 
 
 def _sum_to(x: Any, shape: Sequence[int]) -> Any:  # noqa: ANN401

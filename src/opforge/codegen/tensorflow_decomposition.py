@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opforge.codegen._evaluate import evaluate
 from opforge.expr.nodes import ValueType
@@ -123,7 +123,6 @@ def decomposition(formula: Formula) -> Callable[..., Any]:
 def _differentiable(formula: Formula, attributes: tuple[Any, ...]) -> Callable[..., Sequence[Any]]:
     import tensorflow as tf
 
-    @tf.custom_gradient
     def function(*tensors: Any) -> tuple[Sequence[Any], Callable[..., Any]]:  # noqa: ANN401
         def gradient(*gradients: Any) -> Sequence[Any]:  # noqa: ANN401
             # The derivative takes a gradient of each output; those of outputs that are no floats count nothing.
@@ -132,7 +131,7 @@ def _differentiable(formula: Formula, attributes: tuple[Any, ...]) -> Callable[.
 
         return _run(formula.program(), tensors, attributes), gradient
 
-    return function  # type: ignore[no-any-return]
+    return cast("Callable[..., Sequence[Any]]", tf.custom_gradient(function))
 
 
 def _run(program: Program, tensors: Sequence[Any], attributes: Sequence[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,8 @@ from opforge.schema import Operator
 from opforge.verify import _derivative_checks, _operator_checks, _stability_checks, _torch_checks
 from opforge.verify._inputs import model_path
 from opforge.verify._rows import Row
-from opforge.verify.hosts import hosts
+from opforge.verify.hosts import Host
+from opforge.verify.hosts import hosts as hosts_named
 
 if TYPE_CHECKING:
     import onnx
@@ -64,7 +65,13 @@ class CheckReport:
         }
 
 
-def check(subject: Operator | str | Path | onnx.ModelProto, level: str = "default", *, seed: int = 0) -> CheckReport:
+def check(
+    subject: Operator | str | Path | onnx.ModelProto,
+    level: str = "default",
+    *,
+    seed: int = 0,
+    hosts: Sequence[str] | None = None,
+) -> CheckReport:
     """Check an operator or an ONNX model.
 
     An operator is checked for its schema, its values against the float64 reference in every host and dtype it
@@ -78,17 +85,23 @@ def check(subject: Operator | str | Path | onnx.ModelProto, level: str = "defaul
         subject: an operator, an ONNX model, or the path of one.
         level: "quick" (NumPy only, dense inputs) or "default".
         seed: of drawn inputs and directions.
+        hosts: where an operator is checked, such as ("numpy", "torch"), instead of the level's: NumPy, and at the
+            default level every installed framework.
 
     Raises:
-        ArgumentError: an unknown level, or a file that is no model.
+        ArgumentError: an unknown level or host, a host that is not installed, hosts for a model, or a file that is
+            no model.
     """
     if level not in LEVELS:
         raise ArgumentError("there is no such level", where="check", expected=" or ".join(LEVELS), got=repr(level))
     if isinstance(subject, Operator):
         report = CheckReport(subject.qualified_name, level, seed)
-        for name, rows in _operator_parts(subject, level, seed):
+        used = hosts_named(["numpy"] if hosts is None and level == "quick" else hosts)
+        for name, rows in _operator_parts(subject, level, seed, used):
             _collect(report, name, rows)
         return report
+    if hosts is not None:
+        raise ArgumentError("hosts are for operators; a model is checked in engines", where="check", got=list(hosts))
     from opforge.onnx._read import read_model
 
     with model_path(subject) as path:
@@ -101,8 +114,7 @@ def check(subject: Operator | str | Path | onnx.ModelProto, level: str = "defaul
 _Parts = Iterator[tuple[str, Callable[[], Iterator[Row]]]]
 
 
-def _operator_parts(operator: Operator, level: str, seed: int) -> _Parts:
-    used = hosts()[:1] if level == "quick" else hosts()
+def _operator_parts(operator: Operator, level: str, seed: int, used: list[Host]) -> _Parts:
     yield "schema", lambda: _operator_checks.schema(operator)
     for host in used:
         yield "values", partial(_operator_checks.values, operator, host, level, seed)
@@ -114,6 +126,7 @@ def _operator_parts(operator: Operator, level: str, seed: int) -> _Parts:
     yield "determinism", partial(_stability_checks.determinism, operator, seed)
     if level != "quick":
         yield "interpreter", partial(_stability_checks.interpreter, operator, seed)
+    if level != "quick" and any(host.name == "torch" for host in used):
         yield "fake kernel", partial(_torch_checks.fake_kernel, operator, seed)
 
 

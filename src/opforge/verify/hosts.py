@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from opforge import frameworks
+from opforge.errors import ArgumentError
 from opforge.schema import Operator
+from opforge.schema.registry import nearest
 from opforge.verify.gradients import backward
 
 __all__ = ["Host", "hosts"]
@@ -41,12 +43,31 @@ def _numpy_gradients(
     return backward(operator, arrays, _numpy_compute(operator, arrays, attributes), grads, attributes)
 
 
-def hosts() -> list[Host]:
-    """Return NumPy and every installed framework; a framework's folder offers compute and gradients in `_arrays`."""
-    found = [Host("numpy", _numpy_compute, _numpy_gradients)]
+def hosts(names: Sequence[str] | None = None) -> list[Host]:
+    """Return hosts; a framework's folder offers compute and gradients in `_arrays`.
+
+    Args:
+        names: which, in this order; by default NumPy and every installed framework.
+
+    Raises:
+        ArgumentError: there is no such host, or its framework is not installed.
+    """
     folder = Path(str(frameworks.__file__)).parent
-    for name in sorted(p.parent.name for p in folder.glob("*/_arrays.py")):
-        if util.find_spec(name) is not None:
-            module = import_module(f"opforge.frameworks.{name}._arrays")
-            found.append(Host(name, module.compute, module.gradients))
-    return found
+    known = ["numpy", *sorted(p.parent.name for p in folder.glob("*/_arrays.py"))]
+    if names is None:
+        return [_host(name) for name in known if util.find_spec(name) is not None]
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"did you mean {near}?" if near else None
+            raise ArgumentError("there is no such host", where="check", expected=known, got=repr(name), hint=hint)
+        if util.find_spec(name) is None:
+            raise ArgumentError(f"{name} is not installed", where="check", hint=f"pip install 'opforge[{name}]'")
+    return [_host(name) for name in dict.fromkeys(names)]
+
+
+def _host(name: str) -> Host:
+    if name == "numpy":
+        return Host(name, _numpy_compute, _numpy_gradients)
+    module = import_module(f"opforge.frameworks.{name}._arrays")
+    return Host(name, module.compute, module.gradients)

@@ -4,12 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from opforge.errors import ArgumentError, DtypeError, UnsupportedError
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
 
 ROOT = Path(__file__).parents[3]
 

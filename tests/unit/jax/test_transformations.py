@@ -4,16 +4,17 @@ import os
 import subprocess
 import sys
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
-from jax.test_util import check_grads
 
 import opforge as of
 from opforge.errors import ArgumentError, SchemaError, UnsupportedError
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, sparse_matmul
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+export = pytest.importorskip("jax.export")
+check_grads = pytest.importorskip("jax.test_util").check_grads
 
 
 def normal(*shape, seed=0):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from opforge.errors import SchemaError, UnsupportedError
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, sparse_matmul
+
+tf = pytest.importorskip("tensorflow")
 
 CSR = (tf.constant([0, 2, 1, 0, 2], tf.int64), tf.constant([0, 2, 3, 5], tf.int64))
 

@@ -1,13 +1,14 @@
 """Layers in Keras models: training, mixed precision, saving; functional models; tf.data."""
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-import opforge.tensorflow
+import opforge as of
 from opforge.errors import ArgumentError
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +23,9 @@ def data(rows=64):
 
 
 def test_fit_trains_the_kept_input_and_saves(tmp_path):
-    gate = opforge.tensorflow.Layer(mod_sigmoid, threshold=0.5)
+    gate = of.tensorflow.Layer(mod_sigmoid, threshold=0.5)
     model = keras.Sequential(
-        [keras.Input((4,)), keras.layers.Dense(8), opforge.tensorflow.Layer(custom_gelu), keras.layers.Dense(1), gate]
+        [keras.Input((4,)), keras.layers.Dense(8), of.tensorflow.Layer(custom_gelu), keras.layers.Dense(1), gate]
     )
     model.compile("adam", "binary_crossentropy")
     x, y = data()
@@ -56,22 +57,22 @@ def test_functional_models_take_operators_directly():
 
 
 def test_mixed_precision_computes_in_the_lower_type():
-    layer = opforge.tensorflow.Layer(mod_sigmoid, threshold=0.5, dtype="mixed_bfloat16")
+    layer = of.tensorflow.Layer(mod_sigmoid, threshold=0.5, dtype="mixed_bfloat16")
     result = layer(np.ones((2, 3), np.float32))
     assert result.dtype == tf.bfloat16
     assert layer.weights[0].dtype == "float32"
 
 
 def test_frozen_and_unknown_keywords():
-    layer = opforge.tensorflow.Layer(mod_sigmoid, threshold=0.5, trainable=False)
+    layer = of.tensorflow.Layer(mod_sigmoid, threshold=0.5, trainable=False)
     layer(np.ones((2, 3), np.float32))
     assert not layer.trainable_weights
     with pytest.raises(
         ArgumentError, match=r"(?s)Layer\(com.example::ModSigmoid\): unknown keyword.*threshold.*got: level"
     ):
-        opforge.tensorflow.Layer(mod_sigmoid, level=1)
+        of.tensorflow.Layer(mod_sigmoid, level=1)
     with pytest.raises(ArgumentError, match=r"(?s)not declared in this process.*com.example::None:1"):
-        opforge.tensorflow.Layer("com.example::None:1")
+        of.tensorflow.Layer("com.example::None:1")
 
 
 def test_tf_data_maps_in_parallel():

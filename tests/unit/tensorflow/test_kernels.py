@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import opforge as of
 from opforge.errors import ArgumentError, DtypeError
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid
+
+tf = pytest.importorskip("tensorflow")
 
 
 def normal(*shape, dtype="float32"):

@@ -7,12 +7,12 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import opforge as of
-import opforge.tensorflow
 from opforge.errors import ArgumentError, CandidateError, CorruptFileError
 from opforge.ops import custom_gelu, mod_sigmoid
+
+tf = pytest.importorskip("tensorflow")
 
 LOAD = """
 import os, sys
@@ -60,7 +60,7 @@ def folder(tmp_path_factory):
     np.save(path / "y.npy", y)
     np.save(path / "g.npy", tape.gradient(total, x))
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
-    opforge.tensorflow.save(module, path / "saved", options=options)
+    of.tensorflow.save(module, path / "saved", options=options)
     return path
 
 
@@ -91,7 +91,7 @@ def test_what_is_nowhere_is_listed(tmp_path):
     nowhere = of.formula("test.tf::Nowhere")(lambda x: x * 2.0)
     module = tf.Module()
     module.run = tf.function(lambda x: nowhere(x), input_signature=[tf.TensorSpec([None])])
-    opforge.tensorflow.save(module, tmp_path / "saved")
+    of.tensorflow.save(module, tmp_path / "saved")
     (tmp_path / "notes.so").write_text("no library")
     code = "import sys, opforge.tensorflow as t; t.load(sys.argv[1], libraries=[sys.argv[2]])"
     done = child(code, tmp_path / "saved", tmp_path)
@@ -104,23 +104,23 @@ def test_what_is_nowhere_is_listed(tmp_path):
 
 def test_bad_folders_and_manifests(folder, tmp_path):
     with pytest.raises(ArgumentError, match="there is no SavedModel"):
-        opforge.tensorflow.load(tmp_path)
+        of.tensorflow.load(tmp_path)
     with pytest.raises(ArgumentError, match="there is no SavedModel"):
-        opforge.tensorflow.write_manifest(tmp_path)
+        of.tensorflow.write_manifest(tmp_path)
     manifest = folder / "saved/assets.extra/opforge.json"
     whole = manifest.read_text()
     try:
         for text in ("", "[]", '{"format": 9, "operators": []}', whole[: len(whole) // 2]):
             manifest.write_text(text)
             with pytest.raises(CorruptFileError, match="the manifest cannot be read"):
-                opforge.tensorflow.load(folder / "saved")
+                of.tensorflow.load(folder / "saved")
         changed = json.loads(whole)
         changed["operators"][0]["schema_hash"] = "0" * 64
         manifest.write_text(json.dumps(changed))
         with pytest.raises(CandidateError, match=r"(?s)are not here.*registered with another declaration"):
-            opforge.tensorflow.load(folder / "saved")
+            of.tensorflow.load(folder / "saved")
     finally:
         manifest.write_text(whole)
     np.testing.assert_array_equal(
-        opforge.tensorflow.load(folder / "saved")(np.load(folder / "x.npy")), np.load(folder / "y.npy")
+        of.tensorflow.load(folder / "saved")(np.load(folder / "x.npy")), np.load(folder / "y.npy")
     )

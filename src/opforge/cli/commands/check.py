@@ -23,6 +23,7 @@ _EPILOG = """\b
 Examples:
   opforge check my_gate                    every operator of a folder, package or .py file
   opforge check my_gate:MyGate             one of them
+  opforge check my_gate --host numpy --host jax
   opforge check model.onnx --package my_gate
 """
 _SHOWN = 12
@@ -34,16 +35,27 @@ _SHOWN = 12
 @click.argument("target")
 @click.option("--level", type=click.Choice(["quick", "default"]), default="default", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Seed of the drawn inputs.")
+@click.option(
+    "--host", "hosts", multiple=True, help="numpy, torch, tensorflow or jax; repeatable. [default: every installed]"
+)
 @click.option("--package", "packages", multiple=True, help="Package or folder with operators that a model uses.")
 @click.option("--all", "everything", is_flag=True, help="Print every check, passed ones too.")
 @json_option
-def command(target: str, level: str, seed: int, packages: tuple[str, ...], everything: bool, as_json: bool) -> int:
+def command(
+    target: str,
+    level: str,
+    seed: int,
+    hosts: tuple[str, ...],
+    packages: tuple[str, ...],
+    everything: bool,
+    as_json: bool,
+) -> int:
     """Check TARGET: an operator package, folder, .py file, `PACKAGE:Operator`, or an .onnx model.
 
     Operators: schema, values against the float64 reference in every dtype and framework, other memory layouts,
     boundary inputs (NaN, infinities, denormals), first and second derivatives against finite differences, equal
     results on every run. Models: domains, imports, nodes against the registered operators, opforge against ONNX
-    Runtime. Exit code 1 when a check fails. --level quick checks in NumPy only.
+    Runtime. Exit code 1 when a check fails. --level quick checks in NumPy only, unless hosts are named.
     """
     from opforge.verify import check
 
@@ -53,7 +65,7 @@ def command(target: str, level: str, seed: int, packages: tuple[str, ...], every
         name = subject.name if isinstance(subject, Path) else subject.qualified_name
         # A kernel's reference and cases are the author's code.
         with progress(f"checking {name}", as_json), author_code("the check cannot run", target):
-            reports.append(check(subject, level=level, seed=seed))
+            reports.append(check(subject, level=level, seed=seed, hosts=hosts or None))
     passed = all(report.passed for report in reports)
 
     def text() -> None:

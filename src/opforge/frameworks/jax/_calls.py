@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def _compiled(entry: Entry, static: Static) -> Callable[..., Any]:
 
 def _jit(function: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = entry.where.replace("::", "_").replace(".", "_")  # in profiles
-    return jax.jit(function, inline=True)
+    return cast("Callable[..., Any]", jax.jit(function, inline=True))
 
 
 def specialize(operator: Operator) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ def specialize(operator: Operator) -> Callable[..., Any]:
     required = any(a.required for a in signature.attributes)
     shortest = None
     if plain and not required:
-        shortest = _compiled(entry, (tuple(a.default for a in signature.attributes), None))  # type: ignore[misc]
+        shortest = _compiled(entry, (tuple(a.default for a in signature.attributes), None))
 
     def function(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
         if shortest is not None and not attributes and len(tensors) == count:

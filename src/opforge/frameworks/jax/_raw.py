@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -117,7 +117,6 @@ def raw(entry: Entry, static: Static) -> Callable[..., tuple[Any, ...]]:
 
     batched = jax.custom_batching.custom_vmap(call)
 
-    @batched.def_vmap
     def rule(size: int, in_batched: Sequence[bool], *tensors: Any) -> tuple[tuple[Any, ...], tuple[bool, ...]]:  # noqa: ANN401
         if _batching.is_elementwise(entry) and counts is None:
             results = _batching.broadcasting(entry, batched, size, in_batched, tensors)
@@ -125,5 +124,6 @@ def raw(entry: Entry, static: Static) -> Callable[..., tuple[Any, ...]]:
             results = _batching.sequential(batched, size, in_batched, tensors)
         return results, (True,) * len(results)
 
+    batched.def_vmap(rule)
     call.__name__ = entry.key.replace("::", "_").replace(":", "_v").replace(".", "_")
-    return batched  # type: ignore[no-any-return]
+    return cast("Callable[..., tuple[Any, ...]]", batched)

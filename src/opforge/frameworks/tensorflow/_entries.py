@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.framework import _pywrap_python_op_gen, op_def_registry
@@ -148,7 +148,7 @@ def _function(definition: Any) -> Callable[..., Any]:  # noqa: ANN401 - an OpDef
         and not name.endswith("_eager_fallback")
         and not isinstance(value, type)
     ]
-    return functions[0]
+    return cast("Callable[..., Any]", functions[0])
 
 
 def find_entry(key: str) -> Entry | None:
