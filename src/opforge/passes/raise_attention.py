@@ -127,15 +127,27 @@ def _match(softmax: ir.Node) -> _Found | None:
     v = last.inputs[1]
     if turn is None or perm not in (SWAP_LAST, KEYS_LAST) or q is None or v is None or turn.inputs[0] is None:
         return None
-    triangle = is_triangle(mask)
-    if mask is not None and (mask.dtype != q.dtype or not _broadcasts(mask, softmax.outputs[0])):
+    scores = product.outputs[0]
+    if mask is not None and (mask.dtype != q.dtype or not _broadcasts(mask, scores)):
         return None
+    triangle = is_triangle(mask) and _covers(mask, scores)
     scale = factor * q_factor * k_factor
     found = _Found(last, q, turn.inputs[0], v, mask, scale, perm, [product, softmax])
     if triangle:
         found.mask, found.causal = None, True
     found.nan_rows = not cleaned and not triangle and not _is_finite(mask)
-    return _without_repeats(found)
+    return _without_repeats(found) if _fits(found) else None
+
+
+def _fits(found: _Found) -> bool:
+    """Tell whether queries, keys and values agree as the node wants: products broadcast more than it does."""
+    q, k, v = (dims_of(value) for value in (found.q, found.k, found.v))
+    if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 4:
+        return False
+    if found.keys_transposed == KEYS_LAST:
+        k = [k[0], k[2], k[1], k[3]]
+    shared = k[1] == q[1] or k[1] == 1  # the one head of keys and values serves all queries
+    return q[0] == k[0] == v[0] and shared and k[1:3] == v[1:3] and q[3] == k[3] and q[1] != 0 and q[3] != 0
 
 
 def _without_repeats(found: _Found) -> _Found:
@@ -154,6 +166,12 @@ def _broadcasts(mask: ir.Value, scores: ir.Value) -> bool:
     if m is None or s is None or len(m) > 4 or len(m) < 2:
         return False
     return all(a == 1 or a == b for a, b in zip(m, s[4 - len(m) :], strict=True)) and m[-1] == s[-1]
+
+
+def _covers(mask: ir.Value | None, scores: ir.Value) -> bool:
+    """Tell whether a mask has a row of its own for each query: one row for all of them is no triangle."""
+    m, s = dims_of(mask), dims_of(scores)
+    return m is not None and s is not None and m[-2] == s[-2]
 
 
 def _joined(value: ir.Value, perm: list[int]) -> tuple[ir.Value, int] | None:

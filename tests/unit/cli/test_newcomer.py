@@ -192,7 +192,7 @@ def test_inspect_of_a_bin(opforge, gate):
 
 def test_inspect_of_a_model(opforge, gate):
     content = opforge("inspect", gate / "gate.onnx", "--json").json
-    assert content["inputs"] == [{"name": "x", "dtype": "f32", "shape": ["S0", "S1"]}]
+    assert content["inputs"] == [{"name": "x", "dtype": "f32", "shape": ["S0", "S1"], "kind": "tensor"}]
     assert content["functions"] == ["local.test::MyGate"]
     assert content["problems"] == []
 
@@ -234,7 +234,7 @@ def test_a_torch_module_to_a_bin(opforge, folder, gate, exporter):
     assert result.code == 0, result.err
     assert "custom nodes: local.test::MyGate x 1" in result.out
     assert opforge("inspect", "net.onnx", "--json").json["inputs"] == [
-        {"name": "x", "dtype": "f32", "shape": ["N", 16]}
+        {"name": "x", "dtype": "f32", "shape": ["N", 16], "kind": "tensor"}
     ]
     result = opforge("compile", "net.onnx")
     assert "MatMul + local.test::MyGate 1" in result.out, "the activation runs inside the matrix product"

@@ -86,6 +86,53 @@ def test_heads_first_form():
     assert program.graphs[0].nodes[0].attributes["scale"] == pytest.approx(0.4)
 
 
+def _heads_first(q, k, v, mask=None):
+    nodes = [node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "s")]
+    nodes += chain(
+        "t = Add s m; p = Softmax t; y = MatMul p v" if mask is not None else "p = Softmax s; y = MatMul p v"
+    )
+    shapes = {"q": list(q), "k": list(k), "v": list(v)}
+    constants = {} if mask is None else {"m": mask}
+    return model(nodes, shapes, constants), {name: _random(*shape) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v"),
+    [
+        ((2, 3, 4, 8), (1, 3, 5, 8), (2, 3, 5, 6)),
+        ((2, 3, 4, 8), (2, 3, 5, 8), (1, 3, 5, 6)),
+        ((1, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6)),
+        ((2, 1, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6)),
+        ((2, 3, 4, 8), (2, 3, 5, 8), (2, 1, 5, 6)),
+        ((3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6)),
+        ((2, 3, 4, 8), (2, 3, 5, 8), (5, 6)),
+        ((2, 3, 4, 0), (2, 3, 5, 0), (2, 3, 5, 6)),
+    ],
+)
+def test_products_that_broadcast_stay_products(q, k, v):
+    """The node takes one batch and equal heads; products take more."""
+    program, _ = same(*_heads_first(q, k, v), rtol=1e-4, atol=1e-5)
+    assert "Attention" not in ops(program)
+
+
+def test_one_head_of_keys_serves_all_queries():
+    program, _ = same(*_heads_first((2, 3, 4, 8), (2, 1, 5, 8), (2, 1, 5, 6)), rtol=1e-4, atol=1e-5)
+    assert ops(program) == ["Attention"]
+
+
+def test_one_row_of_a_mask_is_no_triangle():
+    """It looks like the first row of one."""
+    row = np.array([[0, -np.inf, -np.inf, -np.inf, -np.inf]], np.float32)
+    same(*_heads_first((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 6), row), rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_that_widens_the_scores_stays_a_sum():
+    program, _ = same(
+        *_heads_first((1, 3, 4, 8), (1, 3, 5, 8), (1, 3, 5, 6), _random(2, 1, 4, 5)), rtol=1e-4, atol=1e-5
+    )
+    assert "Attention" not in ops(program)
+
+
 @pytest.mark.parametrize("causal", [0, 1])
 @pytest.mark.parametrize("mask", [None, np.float32, np.bool_])
 def test_standard_node(causal, mask):

@@ -189,6 +189,18 @@ def test_dynamic_quantisation(zero: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [(4,), ()])
+def test_a_bias_that_adds_dimensions_stays_a_sum(rows: tuple[int, ...], tmp_path: Path) -> None:
+    text = """mi = MatMulInteger(x, w)
+    mf = Cast(mi) | to=1
+    ms = Mul(mf, ws)
+    y = Add(ms, b)"""
+    bias = np.asarray(MATRIX["b"]).reshape(*[1] * (len(rows) + 1), -1)
+    net = model(text, {"x": (T.UINT8, [*rows, K])}, T.FLOAT, w=MATRIX["w"], ws=F32(0.004), b=bias)
+    _, got, wanted = run(net, tmp_path, x=RNG.integers(0, 256, (*rows, K), U8))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+
+
 def test_conversions_of_one_scale_fuse_with_their_neighbours(tmp_path: Path) -> None:
     text = """ad = DequantizeLinear(a, xs, xz)
     bd = DequantizeLinear(b, ys, yz)

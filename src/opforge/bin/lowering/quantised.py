@@ -161,7 +161,7 @@ def _scaled(r: _Rewriter, node: Node, terms: _Terms, n: int) -> tuple[Value, lis
     add = r.only_reader(out)
     if _row(add, "Add") and add is not None:
         bias = q.constant(_other(add, out))
-        if bias is not None and bias.size == n and bias.shape[-1:] == (n,):
+        if bias is not None and bias.size == n and bias.shape[-1:] == (n,) and bias.ndim <= (out.rank or 0):
             terms.shift = bias
             nodes, out = [*nodes, add], add.output
     return out, nodes
