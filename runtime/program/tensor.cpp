@@ -53,6 +53,8 @@ int64_t padded(int64_t n, int64_t multiple) {
 }
 int64_t padded8(int64_t channels) { return padded(channels, 8); }
 
+constexpr int64_t kMostOfImage = int64_t{1} << 29;
+
 // Elements that the layout holds, saturating; -1 = bad dimensions.
 int64_t held_elements(const Shape& shape, const Layout& layout) {
   if (shape.rank < 0 || shape.rank > kMaxRank) return -1;
@@ -67,6 +69,8 @@ int64_t held_elements(const Shape& shape, const Layout& layout) {
   if (largest > static_cast<int64_t>(format::kMaxBytes)) return INT64_MAX;
   if (layout.kind == LayoutKind::kPlain) return n;
   if (shape.rank != 4) return -1;
+  for (int k = 0; k < 4; ++k)  // loops over images count in 32 bits
+    if (shape.dims[k] > kMostOfImage) return INT64_MAX;
   const int64_t c = layout.kind == LayoutKind::kC16      ? padded8(shape[1])
                     : layout.kind == LayoutKind::kNHWC16 ? (shape[1] + 15) / 16 * 16
                                                          : shape[1];

@@ -140,11 +140,11 @@ void clear_halo(const Tensor& tensor) {
       // Right edge of a row and left edge of the next lie side by side.
       const size_t head = (static_cast<size_t>(layout.top * row) + layout.left) * pixel;
       const size_t between = static_cast<size_t>(layout.left + layout.right) * pixel;
-      std::memset(plane, 0, head);
-      uint8_t* at = plane + head + static_cast<size_t>(w) * pixel;
-      for (int64_t y = 0; y + 1 < h; ++y, at += static_cast<size_t>(row) * pixel) std::memset(at, 0, between);
       uint8_t* end = plane + static_cast<size_t>(rows * row) * pixel;
-      if (h > 0) std::memset(at, 0, static_cast<size_t>(end - at));
+      uint8_t* at = h > 0 ? plane + head + static_cast<size_t>(w) * pixel : plane;  // no rows: all is halo
+      if (h > 0) std::memset(plane, 0, head);
+      for (int64_t y = 0; y + 1 < h; ++y, at += static_cast<size_t>(row) * pixel) std::memset(at, 0, between);
+      std::memset(at, 0, static_cast<size_t>(end - at));
       plane = end;
     }
   }

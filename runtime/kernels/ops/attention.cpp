@@ -68,11 +68,12 @@ Status attention_load(LoadContext& c) {
   if (!read_layout(a, "q_layout", false, s->layouts[0]) || !read_layout(a, "k_layout", true, s->layouts[1]) ||
       !read_layout(a, "v_layout", false, s->layouts[2]) || !read_layout(a, "o_layout", false, s->layouts[3]))
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "a layout is none of bhsd, bshd, bhds (k only)");
-  const int64_t most = int64_t{1} << 40;
-  if (s->heads < 1 || s->kv_heads < 1 || s->heads % s->kv_heads != 0 || s->head_size < 1 ||
-      s->head_size_v < 1 || s->heads > most || s->head_size > most / s->heads ||
-      s->head_size_v > most / s->heads)
-    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "num_heads, kv_num_heads or head_size out of range");
+  // Offsets and products of heads and sizes stay below 2^63.
+  const auto in_range = [](int64_t v, int64_t least) { return v >= least && v <= int64_t{1} << 30; };
+  if (!in_range(s->heads, 1) || !in_range(s->kv_heads, 1) || s->heads % s->kv_heads != 0 ||
+      !in_range(s->head_size, 1) || !in_range(s->head_size_v, 1) || !in_range(s->offsets[0], 0) ||
+      !in_range(s->offsets[1], 0) || !in_range(s->offsets[2], 0))
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "num_heads, kv_num_heads, head_size or an offset out of range");
   return OPFORGE_STATUS_OK;
 }
 

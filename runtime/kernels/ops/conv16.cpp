@@ -221,8 +221,9 @@ Status conv_infer(InferContext& c) {
   const Tensor x = in_order(s, c.inputs[0]);
   Tensor& y = c.outputs[0];
   const bool first = s.algorithm == Algorithm::kFirst;
+  constexpr int64_t kMost = int64_t{1} << 29;  // loops over images count in 32 bits
   if (!is_f32(x) || x.shape.rank != 4 || x.shape[1] != s.channels_in || (first ? !is_plain(x) : !is_c16(x)) ||
-      !is_c16(y))
+      !is_c16(y) || x.shape[2] > kMost || x.shape[3] > kMost)
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
                   "X is not f32 [N, %lld, H, W] in the layout of the algorithm",
                   static_cast<long long>(s.channels_in));
@@ -235,7 +236,7 @@ Status conv_infer(InferContext& c) {
     y.shape.dims[2 + i] = room < 0 ? 0 : room / s.strides[i] + 1;
   }
   if (const Status wrong = infer_part(c, s.part)) return wrong;
-  if (y.shape.elements() == 0 || x.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;  // an empty X may still give rows of padding
   const ConvArgs a = conv_args(s, x, y);
   if (!halo_reaches(s, a))
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the halo of X is smaller than what the convolution reads");

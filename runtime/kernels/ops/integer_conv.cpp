@@ -50,8 +50,9 @@ Status packed_load(LoadContext& c) {
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "weights packed by rows have no dilation along them");
   s->channels_out = w.shape[0];
   s->channels_in = s->depthwise ? w.shape[0] : w.shape[1];
-  if (sums.dtype != DType::kI32 || !is_plain(sums) || sums.shape.elements() != s->channels_out)
-    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the sums of W are not one i32 per output channel");
+  if (sums.data == nullptr || sums.dtype != DType::kI32 || !is_plain(sums) ||
+      sums.shape.elements() != s->channels_out)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the sums of W are not a constant i32 per output channel");
   return OPFORGE_STATUS_OK;
 }
 

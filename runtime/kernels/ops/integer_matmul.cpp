@@ -23,8 +23,8 @@ Status packed_load(LoadContext& c) {
   if (b.data == nullptr || b.dtype != DType::kI8 || b.packing != Packing::kInteger16 || b.shape.rank != 2)
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "B is not a constant i8 [K, N] packed as integer16");
   s->k = b.shape[0], s->n = b.shape[1];
-  if (sums.dtype != DType::kI32 || sums.shape.elements() != s->n || !is_plain(sums))
-    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the sums of B's columns are not i32 [N=%lld]",
+  if (sums.data == nullptr || sums.dtype != DType::kI32 || sums.shape.elements() != s->n || !is_plain(sums))
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the sums of B's columns are not a constant i32 [N=%lld]",
                   static_cast<long long>(s->n));
   return OPFORGE_STATUS_OK;
 }
@@ -127,6 +127,12 @@ Spread spread_of(const Tensor* t, const Shape& operand, bool rows) {
   return same_shape(wanted, t->shape) ? Spread::kMatrices : Spread::kWrong;
 }
 
+// The same for the rows of the result, which are those of its shape where both operands are matrices.
+Spread spread_of_result(const Tensor* t, const Operands& o, const Shape& out) {
+  if (t == nullptr || t->shape.elements() == 1) return Spread::kOne;
+  return o.a->shape.rank < 2 || o.b->shape.rank < 2 ? Spread::kWrong : spread_of(t, out, true);
+}
+
 // Where the value for row or column i of matrix `matrix` lies.
 int64_t place(Spread spread, int64_t matrix, int64_t count, int64_t i) {
   return spread == Spread::kOne ? 0 : spread == Spread::kVector ? i : matrix * count + i;
@@ -170,8 +176,8 @@ Status general_infer(InferContext& c, bool scaled) {
   if (scaled ? !is_byte(y.dtype) || !scale(o.a_scale) || !scale(o.b_scale) || !scale(o.y_scale) ||
                    !zero(o.y_zero, y.dtype) || spread_of(o.a_scale, o.a->shape, true) == Spread::kWrong ||
                    spread_of(o.b_scale, o.b->shape, false) == Spread::kWrong ||
-                   spread_of(o.y_scale, s.out, true) == Spread::kWrong ||
-                   spread_of(o.y_zero, s.out, true) == Spread::kWrong
+                   spread_of_result(o.y_scale, o, s.out) == Spread::kWrong ||
+                   spread_of_result(o.y_zero, o, s.out) == Spread::kWrong
              : y.dtype != DType::kI32)
     return refused(c);
   c.outputs[0].shape = s.out;
@@ -223,7 +229,7 @@ void fast_product(RunContext& c, const Operands& o, const Shapes& s, int64_t bat
 void plain_product(RunContext& c, const Operands& o, const Shapes& s, int64_t batch, int64_t am, int64_t bm) {
   const Spread az = spread_of(o.a_zero, o.a->shape, true), bz = spread_of(o.b_zero, o.b->shape, false);
   const Spread as = spread_of(o.a_scale, o.a->shape, true), bs = spread_of(o.b_scale, o.b->shape, false);
-  const Spread ys = spread_of(o.y_scale, s.out, true), yz = spread_of(o.y_zero, s.out, true);
+  const Spread ys = spread_of_result(o.y_scale, o, s.out), yz = spread_of_result(o.y_zero, o, s.out);
   const Tensor& y = c.outputs[0];
   const Tensor a = *o.a, b = *o.b;
   c.parallel(s.m, 1, [&](int64_t begin, int64_t end) {

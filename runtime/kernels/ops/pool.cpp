@@ -47,15 +47,14 @@ struct Counting {
 // Taps [lo, hi) of one dimension that lie in the image; `counted`: taps that an average over padding counts.
 struct Span {
   int64_t at, lo, hi, counted;
-  Span(const Window& w, int d, int64_t out, bool padding)
-      : at(out * w.stride[d] - w.before[d]), lo(0), hi(w.kernel[d]) {
-    while (lo < hi && at + lo * w.dilation[d] < 0) ++lo;
-    while (hi > lo && at + (hi - 1) * w.dilation[d] >= w.in[d]) --hi;
-    counted = hi - lo;
-    if (padding) {
-      counted = w.kernel[d];
-      while (counted > 1 && at + (counted - 1) * w.dilation[d] >= w.in[d] + w.after[d]) --counted;
-    }
+  Span(const Window& w, int d, int64_t out, bool padding) : at(out * w.stride[d] - w.before[d]) {
+    // Taps whose index is below `limit`; kernels of files may be as large as 2^31.
+    const auto below = [&](int64_t limit) {
+      return limit <= at ? int64_t{0} : lesser(w.kernel[d], ceil_div(limit - at, w.dilation[d]));
+    };
+    lo = below(0);
+    hi = greater(lo, below(w.in[d]));
+    counted = padding ? greater<int64_t>(1, below(w.in[d] + w.after[d])) : hi - lo;
   }
 };
 
@@ -108,7 +107,9 @@ void pool(RunContext& c, const Window& w) {
               best = better ? at : best;
             }
           });
-          if constexpr (MODE == Mode::kAverage) v = v / static_cast<T>(sz.counted * sy.counted * sx.counted);
+          if constexpr (MODE == Mode::kAverage)
+            v = v / static_cast<T>(static_cast<double>(sz.counted) * static_cast<double>(sy.counted) *
+                                   static_cast<double>(sx.counted));
           if constexpr (MODE == Mode::kLp)
             v = p == 2 ? std::sqrt(v) : p == 1 ? v : static_cast<T>(std::pow(v, 1 / p));
           out[o] = v;

@@ -197,7 +197,9 @@ Status eye_infer(InferContext& c) {
   if (c.inputs[0].shape.rank != 2)
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the input has rank %d, expected 2",
                   c.inputs[0].shape.rank);
-  if (element_bytes(c.outputs[0].dtype) == 0 || !is_plain(c.outputs[0])) return no_type(c);
+  const DType y = c.outputs[0].dtype;
+  const bool known = has_type(y) || y == DType::kBool || y == DType::kF16 || y == DType::kBF16;
+  if (!known || !is_plain(c.outputs[0])) return no_type(c);
   c.outputs[0].shape = c.inputs[0].shape;
   return OPFORGE_STATUS_OK;
 }

@@ -176,8 +176,8 @@ template <class T>
 void bin_range(T first, T last, int64_t bin, int64_t bins, int64_t size, int64_t* begin, int64_t* end) {
   const T length = greater(last - first + 1, T(1)), step = length / static_cast<T>(bins);
   const auto limit = [&](T v) {
-    const T top = static_cast<T>(size);
-    return static_cast<int64_t>(!(v > 0) ? T(0) : v > top ? top : v);
+    const T top = static_cast<T>(size);  // may be rounded up
+    return !(v > 0) ? int64_t{0} : v > top ? size : lesser(size, static_cast<int64_t>(v));
   };
   *begin = limit(std::floor(static_cast<T>(bin) * step) + first);
   *end = limit(std::ceil(static_cast<T>(bin + 1) * step) + first);

@@ -38,13 +38,19 @@ struct Sizes {
     for (int k = rank - 1; k >= 0; --k) {
       if (axes[k].same) continue;
       int at = n++;
-      const auto larger = [&](int a, int b) { return axes[a].out * axes[b].in > axes[b].out * axes[a].in; };
+      const auto larger = [&](int a, int b) {  // in double: the products may exceed 2^63
+        return static_cast<double>(axes[a].out) * static_cast<double>(axes[b].in) >
+               static_cast<double>(axes[b].out) * static_cast<double>(axes[a].in);
+      };
       for (; at > 0 && larger(axis[at - 1], k); --at) axis[at] = axis[at - 1];
       axis[at] = k;
     }
     return n;
   }
 };
+
+// A length rounded down; what no axis can have is one more than the most.
+int64_t length_of(double x) { return x < INT32_MAX ? static_cast<int64_t>(std::floor(x)) : int64_t{1} << 31; }
 
 bool present(const Tensor* in, int32_t n, int32_t i) {
   return i < n && in[i].present() && in[i].shape.elements() > 0;
@@ -86,10 +92,9 @@ bool read_sizes(const Attributes& attributes, const ResizeState& s, const Tensor
     if (by_scale) {
       a.scale = static_cast<double>(in[used].as<float>()[i]);
       if (!(a.scale > 0) || !(a.scale < 1e9)) return false;
-      a.out = static_cast<int64_t>(std::floor(static_cast<double>(a.in) * a.scale));
+      a.out = a.scale == 1 ? a.in : length_of(static_cast<double>(a.in) * a.scale);
     } else {
-      a.out = larger || smaller ? static_cast<int64_t>(std::floor(common * static_cast<double>(a.in) + 0.5))
-                                : sizes[i];
+      a.out = larger || smaller ? length_of(common * static_cast<double>(a.in) + 0.5) : sizes[i];
       if (a.out < 0) return false;
       a.scale = larger || smaller
                     ? common
@@ -100,15 +105,15 @@ bool read_sizes(const Attributes& attributes, const ResizeState& s, const Tensor
       a.roi_begin = static_cast<double>(in[1].as<float>()[i]);
       a.roi_end = static_cast<double>(in[1].as<float>()[count + i]);
     }
-    if (a.out > INT32_MAX) return false;
     a.same = a.out == a.in && (by_size || a.scale == 1) && !(crop && (a.roi_begin != 0 || a.roi_end != 1));
+    if (!a.same && (a.in > INT32_MAX || a.out > INT32_MAX)) return false;  // tables hold 32-bit indices
   }
   return true;
 }
 
 // Weights (of 8 bytes at most), then indices, then whether the output lies inside.
 int64_t table_bytes(const ResizeRule& rule, const AxisScale& a) {
-  return 4 * scratch_floats(a.out * (3 * tap_count(rule, a) + 1));
+  return a.out == 0 ? 0 : 4 * scratch_floats(a.out * (3 * tap_count(rule, a) + 1));
 }
 
 Status resize_infer(InferContext& c) {

@@ -31,6 +31,11 @@ bool list_of(const Attributes& attributes, const char* name, int64_t n, int64_t 
   return true;
 }
 
+// *n *= factor; false when that is more than `most`.
+bool multiply(int64_t* n, int64_t factor, int64_t most) {
+  return !__builtin_mul_overflow(*n, factor, n) && *n <= most;
+}
+
 template <class Context>
 bool columns_of(const Context& c, Columns* p) {
   const Shape& x = c.inputs[0].shape;
@@ -47,12 +52,9 @@ bool columns_of(const Context& c, Columns* p) {
     p->before[k] = pads[k];
     const int64_t room = p->image[k] + pads[k] + pads[rank + k] - ((p->block[k] - 1) * p->dilation[k] + 1);
     p->steps[k] = room < 0 ? 0 : room / p->stride[k] + 1;
-    // Products stay small: each factor is below 2^34, and what exceeds the input is refused at once.
-    p->taps *= p->block[k];
-    p->positions *= p->steps[k];
-    if (p->taps > greater<int64_t>(x[1], 1) || (p->positions > x[2])) return false;
-    p->pixels *= p->image[k];
-    if (p->pixels > (int64_t{1} << 44)) return false;
+    if (!multiply(&p->taps, p->block[k], greater<int64_t>(x[1], 1)) ||
+        !multiply(&p->positions, p->steps[k], x[2]) || !multiply(&p->pixels, p->image[k], int64_t{1} << 44))
+      return false;
   }
   p->channels = x[1] / p->taps;
   return p->channels * p->taps == x[1] && p->positions == x[2];

@@ -141,6 +141,75 @@ def test_attention_shapes_must_fit():
         net.run(net.onnx("Attention", 23, [q, k, v]))
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"q_offset": 2**63 - 8},  # the end of the heads would overflow
+        {"k_offset": 2**62},
+        {"v_offset": -8},
+        {"num_heads": 2**32, "head_size": 2**32},  # 0 columns, modulo 2^64
+        {"kv_num_heads": 0},
+    ],
+)
+def test_attention_heads_and_offsets_are_checked(attributes):
+    net = Net()
+    inputs = [net.feed(image(1, 1, 8)) for _ in range(3)]
+    layouts = {f"{k}_layout": "bshd" for k in "qkvo"}
+    out = net.node("Attention", inputs, **{"num_heads": 1, "head_size": 8} | layouts | attributes)
+    with pytest.raises(OpforgeError, match="head_size or an offset out of range"):
+        net.run(out)
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_sums_of_packed_integers_are_constants(length):
+    """One sum is needed here, which a shape that is not known yet must not pass for."""
+    sums = np.ones(length, np.int32)
+    net = Net()
+    inputs = [net.feed(np.ones((1, 4), np.uint8)), net.constant(np.ones((4, 1), np.int8), "integer16"), net.feed(sums)]
+    with pytest.raises(OpforgeError, match="sums of B's columns are not a constant"):
+        net.run(net.node("IntegerMatMul", inputs, dtypes=[6]))
+    net = Net()
+    weights = net.constant(np.ones((1, 4, 1, 1), np.int8), "integer16")
+    inputs = [net.feed(np.ones((1, 4, 2, 2), np.uint8)), weights, net.feed(sums)]
+    with pytest.raises(OpforgeError, match="sums of W are not a constant"):
+        net.run(net.node("IntegerConv", inputs, dtypes=[6]))
+
+
+@pytest.mark.parametrize("which", [6, 7])
+def test_row_scales_of_a_product_with_a_vector_are_refused(which):
+    """The result [2, 500] of [2, 500, 4] and [4] has no matrices; a scale for each of 2 rows was read 500 times."""
+    net = Net()
+    scale, zero = np.float32([1]), np.uint8([0])
+    arrays = [np.ones((2, 500, 4), np.uint8), scale, zero, np.ones(4, np.uint8), scale, zero, scale, zero]
+    arrays[which] = np.repeat(arrays[which], 2)
+    with pytest.raises(OpforgeError, match="scales or zero points of a quantised MatMul do not fit"):
+        net.run(net.onnx("QLinearMatMul", 21, [net.feed(a) for a in arrays], dtypes=[2]))
+
+
+def test_lengths_beyond_32_bits_are_refused():
+    net = Net()
+    x = net.feed(np.zeros((0, 2**31 + 8), np.uint8))
+    out = net.onnx("Resize", 19, [x, -1, -1, net.constant(np.array([0, 4], np.int64))], dtypes=[2])
+    with pytest.raises(OpforgeError, match="do not fit together"):
+        net.run(out)
+    net = Net()
+    with pytest.raises(OpforgeError, match="impossible size"):
+        net.run(net.plain(net.blocked(net.feed(image(0, 16, 1, 2**30)))))
+
+
+def test_blocks_of_col2im_must_fit():
+    net = Net()
+    sizes = [net.constant(np.array(v, np.int64)) for v in ([2**22, 2**22, 2**31 - 1], [1, 1, 1])]
+    with pytest.raises(OpforgeError, match="of Col2Im do not fit"):
+        net.run(net.onnx("Col2Im", 18, [net.feed(image(0, 1, 4)), *sizes]))
+
+
+def test_identity_matrices_have_types_of_onnx():
+    net = Net()
+    with pytest.raises(OpforgeError, match="no kernel for this dtype"):
+        net.run(net.onnx("EyeLike", 22, [net.feed(image(2, 2))], dtypes=[17]))
+
+
 def test_resize_of_nothing():
     net = Net()
     scales = net.constant(np.array([1, 1, -1, 2], np.float32))

@@ -1,0 +1,57 @@
+"""Shapes and windows at the edge of what kernels take: the results are right, and nothing outside is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.kernels.graphs import Net, c16
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5, 0), (0, 0)])
+@pytest.mark.parametrize("algorithm", ["first", "direct", "depthwise", "winograd"])
+def test_windows_over_nothing_but_padding(algorithm, size):
+    channels = 3 if algorithm == "first" else 16
+    rng, net = np.random.default_rng(3), Net()
+    bias = rng.standard_normal(16).astype(np.float32)
+    packing = {"direct": "conv16"}.get(algorithm, f"{algorithm}16")
+    w = rng.standard_normal((16, 1 if algorithm == "depthwise" else channels, 3, 3)).astype(np.float32)
+    x = net.feed(np.zeros((2, channels, *size), np.float32))
+    if algorithm != "first":
+        x = net.blocked(x, 6, 6, 6, 6)
+    inputs = [x, net.constant(w, packing), net.constant(bias)]
+    sizes = {"kernel_shape": [3, 3], "pads": [3] * 4, "channels_in": channels, "channels_out": 16}
+    y = net.plain(net.node("Conv", inputs, layout=c16(), algorithm=algorithm, **sizes))
+    want = np.broadcast_to(bias[:, None, None], (2, 16, size[0] + 4, size[1] + 4))
+    for got in net.run(y, threads=(1, 2)):
+        assert np.array_equal(got, want)
+
+
+def test_pools_of_a_window_that_nothing_fills():
+    x = np.float32([[[1, 5, -2, 3]]])
+    kernel, pads = [2**31 - 1], [2**30, 2**30]
+    for op, want in (("MaxPool", [5] * 6), ("AveragePool", [1.75] * 6)):
+        net = Net()
+        out = net.onnx(op, 22, [net.feed(x)], kernel_shape=kernel, pads=pads)
+        assert np.array_equal(net.run(out)[0], np.float32([[want]]))
+
+
+def test_average_counts_padding_and_dilation():
+    x = np.arange(1, 8, dtype=np.float32).reshape(1, 1, 7)
+    net = Net()
+    window = {"kernel_shape": [3], "pads": [2, 3], "dilations": [2], "strides": [2]}
+    out = net.onnx("AveragePool", 22, [net.feed(x)], count_include_pad=1, ceil_mode=1, **window)
+    padded = np.concatenate([np.zeros(2), x[0, 0], np.zeros(3)])
+    want = [padded[at : at + 5 : 2].sum() / 3 for at in range(0, 8, 2)]
+    want.append(padded[8:12:2].sum() / 2)  # the last window leaves the padding
+    assert np.allclose(net.run(out)[0][0, 0], want[: net.run(out)[0].shape[-1]], atol=1e-6)
+
+
+def test_regions_end_where_the_image_ends():
+    """2^24 + 3 is no f32, so the end of the image was rounded up, and the pixel behind it was read."""
+    size = 2**24 + 3
+    memory = np.zeros(size + 1, np.float32)
+    memory[size] = 9
+    net = Net()
+    x, rois = net.feed(memory[:size].reshape(1, 1, 1, size)), net.feed(np.float32([[0, 0, 0, 2**25, 0]]))
+    assert net.run(net.onnx("MaxRoiPool", 22, [x, rois], pooled_shape=[1, 1]))[0].item() == 0
