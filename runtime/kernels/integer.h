@@ -7,6 +7,8 @@
 //   sum(a b) - za * sum(b) - zb * sum(a) + K * za * zb.
 #pragma once
 
+#include <cmath>
+
 #include "kernels/move.h"
 
 namespace opforge::kernels {
@@ -40,6 +42,13 @@ void fill_terms(const IntegerTerms& terms, DType a, DType y, int64_t n, int64_t 
                 void* vectors, IntegerArgs* args);
 // True when sums of rows of A are needed.
 bool needs_rows(const IntegerTerms& terms, int64_t n);
+
+// A sum as a byte of the output: half to even, clipped; NaN gives the least.
+inline uint8_t quantised(int32_t sum, float scale, int32_t zero, DType y) {
+  const double least = y == DType::kI8 ? -128 : 0, most = y == DType::kI8 ? 127 : 255;
+  const double real = std::nearbyint(sum * static_cast<double>(scale)) + zero;
+  return static_cast<uint8_t>(static_cast<int32_t>(!(real > least) ? least : real > most ? most : real));
+}
 
 // Bytes of n columns by k rows packed as integer16, and the packing: b[k][n] at row, column strides, each
 // byte turned by `flip`; sums are those of the turned bytes.

@@ -110,6 +110,10 @@ Status constant(const Program& program, uint32_t k, Error* error) {
   }
   const StringView packing = program.text(v.packing);
   const bool packed = packing.size != 0;
+  if (packed && v.layout != 0) {  // its size is that of the packing, which a layout may exceed
+    return corrupt(error, format::kValues, "a packed constant has a layout")
+        .found("value %u '%.*s'", k, static_cast<int>(name.size), name.data);
+  }
   const int64_t bytes = packed ? packed_bytes(packing, static_cast<DType>(v.dtype), shape)
                                : storage_bytes(static_cast<DType>(v.dtype), shape, layout);
   if (bytes < 0) {

@@ -8,10 +8,9 @@
 //  - A worker stays awake, spinning, while a run lasts and for a while after it, so that one wake-up serves a
 //    run and all that follow closely.
 //  - Callers and awake workers together are never more than the CPUs.
-//  - A worker that lately lost more of its CPU to others than it got stands back for ten times the
-//  difference:
-//    a caller waits for it as long as that, and would be better off alone. One that finds itself on the CPU
-//    of the caller, which cannot run meanwhile, moves to another.
+//  - A worker that lately lost more of its CPU to others than it got stands back for ten times that: a
+//    caller waits for it as long, and would be better off alone. One that finds itself on the CPU of the
+//    caller, which cannot run meanwhile, moves to another.
 //
 // A worker enters a job by counting itself in before it looks at the job's state, and the caller closes the
 // job before it looks at the count (both sequentially consistent), so a job's fields are never read after the

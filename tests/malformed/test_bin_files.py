@@ -12,7 +12,7 @@ from opforge._paths import library_dir
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.format import read_table
 from opforge.bin.native import crc32c, native
-from opforge.bin.program import GraphRef, Node, Program
+from opforge.bin.program import GraphRef, Layout, Node, Program
 from opforge.bin.session import Session
 from opforge.errors import CorruptFileError, OpforgeError
 from opforge.expr import ProgramBuilder
@@ -343,6 +343,17 @@ def test_the_reader_in_python_refuses_too(model: Path, tmp_path: Path) -> None:
         (tmp_path / "b.bin").write_bytes(data[:cut])
         with pytest.raises(CorruptFileError):
             read(tmp_path / "b.bin")
+
+
+def test_packed_constants_have_no_layout(tmp_path: Path) -> None:
+    """The frame of a c16 value may be larger than the bytes of its packing, which alone were counted."""
+    b = Builder()
+    w = b.constant(np.ones(8 * 16, np.float32), packing="conv16", shape=[1, 16, 1, 1])
+    b.program.values[w].layout = Layout("c16", (255, 255, 255, 255))
+    y = b.node("Reorder", [w], np.float32, [1, 16, 1, 1], domain="opforge", since=1)
+    b.output(b.node("Add", [y, b.input("x", np.float32, [1])], np.float32, [1, 16, 1, 1]))
+    with pytest.raises(CorruptFileError, match="a packed constant has a layout\n  got: value 0 'constant0'"):
+        Session(b.save(tmp_path / "broken.bin"))
 
 
 def test_native_module_takes_no_wrong_arguments() -> None:

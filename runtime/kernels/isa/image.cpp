@@ -22,14 +22,13 @@ struct Window {
 };
 OPFORGE_INLINE Window window(int64_t at, int64_t kernel, int64_t dilation, int64_t size, int64_t pad_end,
                              bool count_padding) {
-  Window w{0, kernel, 0};
-  while (w.begin < w.end && at + w.begin * dilation < 0) ++w.begin;
-  while (w.end > w.begin && at + (w.end - 1) * dilation >= size) --w.end;
-  w.count = w.end - w.begin;
-  if (count_padding) {
-    w.count = kernel;
-    while (w.count > 1 && at + (w.count - 1) * dilation >= size + pad_end) --w.count;
-  }
+  // Taps whose index is below `limit`; kernels of files may be as large as 2^31.
+  const auto below = [&](int64_t limit) {
+    return limit <= at ? int64_t{0} : least(kernel, (limit - at + dilation - 1) / dilation);
+  };
+  Window w{below(0), below(size), 0};
+  w.end = most(w.begin, w.end);
+  w.count = count_padding ? most(1, below(size + pad_end)) : w.end - w.begin;
   return w;
 }
 

@@ -1,4 +1,6 @@
 // generate.cpp: ConstantOfShape, Range, OneHot: tensors made from a few numbers.
+#include <type_traits>
+
 #include "kernels/move.h"
 
 namespace opforge {
@@ -53,7 +55,11 @@ template <class T>
 void range_fill(const Tensor* inputs, Tensor* out) {
   const T start = *inputs[0].as<T>(), delta = *inputs[2].as<T>();
   const int64_t n = out->shape.elements();
-  for (int64_t k = 0; k < n; ++k) out->as<T>()[k] = static_cast<T>(start + static_cast<T>(k) * delta);
+  // Integers as unsigned numbers: where their doubles were rounded, the last one may wrap.
+  using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+  for (int64_t k = 0; k < n; ++k)
+    out->as<T>()[k] =
+        static_cast<T>(static_cast<Wide>(start) + static_cast<Wide>(k) * static_cast<Wide>(delta));
 }
 
 Status range_infer(InferContext& c) {

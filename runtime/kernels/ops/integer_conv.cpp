@@ -3,8 +3,6 @@
 //
 // opforge::IntegerConv works on rows of pixels whose channels lie side by side (NHWC), padded with the zero
 // point: a window is then a few runs of bytes, which the product reads where they lie.
-#include <cmath>
-
 #include "kernels/integer.h"
 #include "kernels/window.h"
 
@@ -303,7 +301,6 @@ Status general_run(RunContext& c, bool scaled) {
   const int64_t groups = c.attributes->get_int("group", 1), channels = o.x->shape[1], outputs = o.w->shape[0];
   const int64_t inner = channels / groups, size = w.in_size(), plane = w.out_size();
   const int32_t x_zero = byte_at(o.x_zero, 0), y_zero = byte_at(o.y_zero, 0);
-  const double least = y.dtype == DType::kI8 ? -128 : 0, most = y.dtype == DType::kI8 ? 127 : 255;
   for_units(c, o.x->shape[0] * outputs, [&](int64_t, int64_t unit) {
     const int64_t image = unit / outputs, m = unit % outputs, group = m / (outputs / groups);
     const uint8_t* x = o.x->as<uint8_t>() + (image * channels + group * inner) * size;
@@ -321,10 +318,7 @@ Status general_run(RunContext& c, bool scaled) {
         y.as<int32_t>()[unit * plane + at] = sum;
         continue;
       }
-      const double real = std::nearbyint(sum * static_cast<double>(scale)) + y_zero;
-      y.as<uint8_t>()[unit * plane + at] = static_cast<uint8_t>(static_cast<int32_t>(!(real > least) ? least
-                                                                                     : real > most   ? most
-                                                                                                     : real));
+      y.as<uint8_t>()[unit * plane + at] = quantised(sum, scale, y_zero, y.dtype);
     }
   });
   return OPFORGE_STATUS_OK;

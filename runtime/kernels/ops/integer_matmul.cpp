@@ -1,7 +1,5 @@
 // integer_matmul.cpp: products of quantised matrices: opforge::IntegerMatMul with packed weights, and ONNX's
 // MatMulInteger and QLinearMatMul.
-#include <cmath>
-
 #include "kernels/integer.h"
 #include "opforge/half.h"
 
@@ -99,7 +97,8 @@ bool shapes_of(const Shape& a, const Shape& b, Shapes* s) {
   s->rank = s->out.rank;
   broadcast_strides(x, s->out, s->a_strides);
   broadcast_strides(y, s->out, s->b_strides);
-  for (int i = 0; i < s->rank; ++i) s->batches *= s->dims[i] = s->out.dims[i];
+  for (int i = 0; i < s->rank; ++i)
+    if (__builtin_mul_overflow(s->batches, s->dims[i] = s->out.dims[i], &s->batches)) return false;
   if (s->rank + 2 > kMaxRank) return false;
   if (a.rank > 1) s->out.dims[s->out.rank++] = s->m;
   if (b.rank > 1) s->out.dims[s->out.rank++] = s->n;
@@ -249,13 +248,8 @@ void plain_product(RunContext& c, const Operands& o, const Shapes& s, int64_t ba
         const float scale = scale_at(o.a_scale, place(as, am, s.m, i)) *
                             scale_at(o.b_scale, place(bs, bm, s.n, j)) /
                             scale_at(o.y_scale, place(ys, batch, s.m, i));
-        const double real = std::nearbyint(static_cast<int32_t>(sum) * static_cast<double>(scale)) +
-                            byte_at(o.y_zero, place(yz, batch, s.m, i));
-        const bool is_signed = y.dtype == DType::kI8;
-        const double least = is_signed ? -128 : 0, most = is_signed ? 127 : 255;
-        y.as<uint8_t>()[at] = static_cast<uint8_t>(static_cast<int32_t>(!(real > least) ? least
-                                                                        : real > most   ? most
-                                                                                        : real));
+        y.as<uint8_t>()[at] =
+            quantised(static_cast<int32_t>(sum), scale, byte_at(o.y_zero, place(yz, batch, s.m, i)), y.dtype);
       }
     }
   });

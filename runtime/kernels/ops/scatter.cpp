@@ -153,8 +153,7 @@ Status elements_run(RunContext& c) {
 }
 
 // ---- NonZero
-// ------------------------------------------------------------------------------------------------ Whether
-// element k differs from zero: -0.0 does not, NaN does.
+// Calls f(k) for the elements that differ from zero: -0.0 does not, NaN does.
 template <class F>
 void each_non_zero(const Tensor& x, F&& f) {
   const int64_t n = x.shape.elements();
