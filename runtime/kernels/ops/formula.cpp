@@ -151,9 +151,10 @@ Status formula_infer(InferContext& c) {
       return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "a formula on c16 values is f32 and sums nothing");
     if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
     for (int i = 0; i < c.n_outputs; ++i)
-      if (!c.outputs[i].present() || !same_layout(c.outputs[i].layout, c.outputs[0].layout))
+      if (!c.outputs[i].present() || !is_c16(c.outputs[i]) ||
+          !same_layout(c.outputs[i].layout, c.outputs[0].layout))
         return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED,
-                      "the outputs of a formula on c16 values have one layout");
+                      "the outputs of a formula on c16 values have one c16 layout");
     return OPFORGE_STATUS_OK;
   }
   opforge_tensor in[bytecode::kMaxInputs], out[bytecode::kMaxOutputs];

@@ -126,6 +126,15 @@ def test_epilogue_operand_must_broadcast():
         net.run(out)
 
 
+def test_formulas_of_images_give_images():
+    """Without this the formula ran as one of plain tensors, with the scratch of none."""
+    net = Net()
+    x = net.blocked(net.feed(image(1, 3, 2, 2)), 1, 1, 1, 1)
+    blob = formula(2, lambda b, x, y: b.op("add", x, y))
+    with pytest.raises(OpforgeError, match="have one c16 layout"):
+        net.run(net.node("Formula", [x, net.feed(image(1, 3, 1, 1))], bytecode=blob))
+
+
 def test_epilogue_operand_must_be_there():
     blob = formula(2, lambda b, x, y: b.op("add", x, y))
     net = Net()
