@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,7 @@ def command(
     """
     from opforge.verify import check
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow logs while it is imported is no result
     load_packages(packages)
     reports = []
     for subject in _subjects(target):
@@ -116,7 +118,7 @@ def _print(report: CheckReport, everything: bool) -> None:
         click.echo(f"and {kinds.total()} more: {listed} (--all or --json shows each)")
     if report.passed:
         kinds = Counter(row.check for row in report.rows)
-        hosts = sorted({row.host for row in report.rows if row.host})
+        hosts = dict.fromkeys(row.host for row in report.rows if row.host)
         listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         click.echo(f"{report.summary()} ({listed})" + (f" in {', '.join(hosts)}" if hosts else ""))
     else:
