@@ -139,7 +139,7 @@ ChainOp chain_begin() { return with({{begin<false>, begin<true>, begin<false>, b
 bool chained(uint16_t opcode) { return runs_of(opcode, 0).of[0] != nullptr; }
 
 void run_chain(const Step& step, char* const* slots, const int32_t* steps, int64_t n) {
-  Link links[2 * kMaxChain + 1];
+  Link links[kMaxChain + 2];  // the beginning, the instructions, the end
   const int count = step.links;
   for (int i = 0; i < count; ++i) {
     const ChainOp& op = step.chain[i];
@@ -158,7 +158,7 @@ void run_chain(const Step& step, char* const* slots, const int32_t* steps, int64
   const auto rest = size_t(n * 4 - offset);
   if (rest == 0) return;
   // The last vectors, fewer than a group, go through buffers.
-  alignas(64) char buffer[2 * kMaxChain + 1][kGroup];
+  alignas(64) char buffer[2 * kMaxChain + 2][kGroup];  // two of an instruction, the first value, the result
   int used = 0;
   const auto move = [&](Source& s) {
     if (s.scalar) return;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.kernels.graphs import Net, c16
+from tests.unit.kernels.graphs import Net, c16, formula
 
 
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (0, 0)])
@@ -55,3 +55,23 @@ def test_regions_end_where_the_image_ends():
     net = Net()
     x, rois = net.feed(memory[:size].reshape(1, 1, 1, size)), net.feed(np.float32([[0, 0, 0, 2**25, 0]]))
     assert net.run(net.onnx("MaxRoiPool", 22, [x, rois], pooled_shape=[1, 1]))[0].item() == 0
+
+
+@pytest.mark.parametrize("length", [23, 24, 25, 49])
+@pytest.mark.parametrize("size", [5, 1003])
+def test_the_longest_chains(length, size):
+    """The rest of a row goes through buffers: two of each of 24 instructions, the first value, the result."""
+
+    def build(b, x, y):
+        for _ in range(length):
+            x = b.op("fma", x, y, y)
+        return x
+
+    rng, net = np.random.default_rng(4), Net()
+    x, y = (rng.integers(-1, 2, size).astype(np.float32) for _ in range(2))
+    out = net.node("Formula", [net.feed(x), net.feed(y)], bytecode=formula(2, build))
+    for got in net.run(out, threads=(1, 2)):
+        want = x
+        for _ in range(length):
+            want = want * y + y
+        assert np.array_equal(got, want)
