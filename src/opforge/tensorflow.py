@@ -1,7 +1,8 @@
 """TensorFlow: what a user reaches as ``opforge.tensorflow``.
 
 Operators take TensorFlow's tensors and variables by themselves. ``Layer(op)`` is a Keras layer, ``save`` and ``load``
-are SavedModels with the manifest of the operators that they need, ``decomposed()`` traces formulas for XLA.
+are SavedModels with the manifest of the operators that they need, ``decomposed()`` traces formulas for XLA,
+``export`` writes ONNX.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from opforge.frameworks.tensorflow._saved import load as load
     from opforge.frameworks.tensorflow._saved import save as save
     from opforge.frameworks.tensorflow._saved import write_manifest as write_manifest
+    from opforge.onnx.export_tensorflow import export as export
 
 __all__ = [
     "Layer",
     "decomposed",
+    "export",
     "function",
     "load",
     "register",
@@ -37,4 +40,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a lazy module attribute can
         value = _layer.Layer if name == "Layer" else getattr(_saved, name)
         globals()[name] = value
         return value
+    if name == "export":
+        from opforge.onnx.export_tensorflow import export
+
+        globals()["export"] = export
+        return export
     raise AttributeError(f"module 'opforge.tensorflow' has no attribute {name!r}")

@@ -1,9 +1,10 @@
-"""``opforge export``: a torch module, or one operator, to ONNX."""
+"""``opforge export``: a PyTorch, Keras or TensorFlow model, or one operator, to ONNX."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ _EPILOG = """\b
 Examples:
   opforge export my_gate:MyGate -o gate.onnx --attribute scale=0.5 --dtype T=f16
   opforge export net.py:make -o net.onnx --package my_gate
+  opforge export saved_model -o net.onnx --package my_gate
 
 \b
 A factory, in net.py:
@@ -34,7 +36,7 @@ A factory, in net.py:
 """
 
 
-@click.command("export", short_help="A torch module, or one operator, to .onnx.", epilog=_EPILOG)
+@click.command("export", short_help="A model, or one operator, to .onnx.", epilog=_EPILOG)
 @click.argument("target")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The .onnx to write. [default: NAME.onnx]")
 @click.option("--dtype", "dtypes", multiple=True, help="T=f16: dtype of a type variable (one-operator models).")
@@ -53,20 +55,26 @@ def command(
     packages: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Export TARGET: `PACKAGE:Operator`, or `module.py:factory` for a torch module.
+    """Export TARGET: `PACKAGE:Operator`, `module.py:factory` for a model, or the folder of a SavedModel.
 
     PACKAGE:Operator (also FOLDER: and FILE.py:) gives a model of that one node. A factory returns (module, example
-    inputs) or (module, example inputs, options of of.torch.export). Custom nodes keep their domain, version and
+    inputs) or (module, example inputs, options of of.torch.export), a Keras model, or the path of a SavedModel (these
+    two need TensorFlow and tf2onnx). Custom nodes keep their domain, version and
     typed attributes; formula operators bring a function body, so that other runtimes run the model as it is.
     """
     load_packages(packages)
     _, name = split_target(target)
+    saved = (Path(target) / "saved_model.pb").is_file()
+    if name is None and saved:
+        name = Path(target).name
     if name is None:
         expected = "PACKAGE:Operator, or module.py:factory"
         raise ArgumentError("say what to export", where=target, expected=expected, hint=_offered(target))
     path = output or Path(f"{name}.onnx")
     with progress(f"exporting {target}", as_json):
-        if name[:1].isupper():
+        if saved:
+            model = _tensorflow(target, path, opset)
+        elif name[:1].isupper():
             model = _operator(target, path, dtypes, attributes, opset)
         elif dtypes or attributes:
             raise ArgumentError("--dtype and --attribute are for one-operator models", where=target)
@@ -148,15 +156,15 @@ def _parse(operator: Operator, name: str, text: str) -> object:
 
 
 def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx.ModelProto:
-    from importlib.util import find_spec
-
     factory = load_factory(target)
+    with author_code("the factory fails", target):
+        result = factory()
+    if isinstance(result, str | Path) or _is_keras(result):
+        return _tensorflow(result, path, opset)
     if find_spec("torch") is None:
         raise ArgumentError("torch is not installed", where="export", hint="pip install 'opforge[torch]'")
     from opforge.onnx.export_torch import export
 
-    with author_code("the factory fails", target):
-        result = factory()
     if not isinstance(result, tuple) or len(result) not in (2, 3) or not isinstance(result[1], tuple):
         raise ArgumentError(
             "the factory must return (module, example inputs) or (module, example inputs, options)",
@@ -175,6 +183,18 @@ def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx
     if no_dynamo and options.get("dynamic_shapes"):
         options["dynamic_shapes"] = _axes(options["dynamic_shapes"], options.get("input_names"), target)
     return export(module, args, path, dynamo=not no_dynamo, **options)
+
+
+def _is_keras(model: object) -> bool:
+    return any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__)
+
+
+def _tensorflow(model: object, path: Path, opset: int | None) -> onnx.ModelProto:
+    if find_spec("tensorflow") is None:
+        raise ArgumentError("tensorflow is not installed", where="export", hint="pip install 'opforge[tensorflow]'")
+    from opforge.onnx.export_tensorflow import export
+
+    return export(model, path, opset=opset)
 
 
 def _axes(shapes: object, names: Sequence[str] | None, target: str) -> dict[str, dict[int, str]]:

@@ -1,0 +1,219 @@
+"""Export TensorFlow and Keras models to ONNX with our operators as custom-domain nodes, by tf2onnx."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from opforge.errors import ArgumentError, ExportError
+from opforge.onnx._rename import rename_values
+from opforge.onnx._write import write_model
+from opforge.onnx.checker import check_model
+from opforge.onnx.functions import complete_model
+from opforge.onnx.shapes import infer_shapes
+from opforge.schema import registry
+
+if TYPE_CHECKING:
+    import onnx
+
+    from opforge.frameworks.tensorflow import Entry
+
+__all__ = ["DEFAULT_OPSET", "export"]
+
+DEFAULT_OPSET: Final = 18
+"""The newest that tf2onnx writes."""
+
+
+def export(
+    model: Any,  # noqa: ANN401 - a Keras model, a function, or a path
+    path: str | Path | None = None,
+    *,
+    input_signature: Sequence[Any] | None = None,
+    opset: int | None = None,
+) -> onnx.ModelProto:
+    """Export a Keras model, a function or a SavedModel, and write it to ``path``.
+
+    What the model holds besides is as ``opforge.torch.export`` writes it: domains and versions, typed attributes,
+    shapes by the operators' rules, function bodies, metadata.
+
+    Args:
+        model: a Keras model, a function of tensors (``tf.function`` or not), or the folder of a SavedModel.
+        path: file to write, atomically; None writes nothing.
+        input_signature: a ``tf.TensorSpec`` per input; not needed where the model says it (a Keras model with known
+            inputs, a ``tf.function`` with a signature, a SavedModel).
+        opset: version of the default domain; 18, the newest that tf2onnx writes, when not given.
+
+    Returns:
+        The model.
+
+    Raises:
+        ArgumentError: tf2onnx is not installed, the inputs are not known, or there is no such opset.
+        ExportError: the model cannot be converted, or what was made does not pass the checker; every problem is
+            listed.
+    """
+    from onnx import defs
+
+    if find_spec("tf2onnx") is None:
+        raise ArgumentError("tf2onnx is not installed", where="export", hint="pip install 'opforge[tensorflow]'")
+    version = DEFAULT_OPSET if opset is None else opset
+    if not 13 <= version <= DEFAULT_OPSET:
+        raise ArgumentError("tf2onnx does not write this opset", where="export", expected="13 to 18", got=version)
+    where = os.fspath(model) if isinstance(model, str | os.PathLike) else type(model).__name__
+    function, specs = _traced(model, input_signature, where)
+    try:
+        made, names = _convert(function, specs, version)
+    except Exception as problem:
+        raise ExportError(
+            "tf2onnx cannot convert this model", where=where, got=f"{type(problem).__name__}: {problem}"
+        ) from problem
+    unknown = sorted({n.op_type for n in made.graph.node if not n.domain and not defs.has(n.op_type)})
+    if unknown:
+        raise ExportError("tf2onnx cannot convert operations of this model", where=where, got=", ".join(unknown))
+    rename_values(made, [spec.name for spec in specs], names)
+    complete_model(made)
+    made = infer_shapes(made)
+    problems = check_model(made)
+    if problems:
+        listed = "".join(f"\n    {problem}" for problem in problems)
+        raise ExportError(f"the exported model has {len(problems)} problems", where=where, got=listed)
+    if path is not None:
+        write_model(made, Path(path))
+    return made
+
+
+def _traced(model: Any, given: Sequence[Any] | None, where: str) -> tuple[Callable[..., Any], list[Any]]:  # noqa: ANN401
+    """A function of tensors in a row, and what they are."""
+    import tensorflow as tf
+
+    function, specs = model, given
+    if isinstance(model, str | os.PathLike):
+        from opforge.frameworks.tensorflow._saved import load
+
+        loaded = load(model)
+        function = loaded.signatures.get("serving_default") if hasattr(loaded, "signatures") else None
+        if function is None and callable(loaded):
+            function = loaded.__call__.concrete_functions[0]
+        if function is None:
+            raise ArgumentError("the SavedModel has neither a serving signature nor a call", where=where)
+        positional, named = function.structured_input_signature
+        specs = [*positional, *named.values()]
+        concrete, kept = function, list(named)
+
+        def run(*tensors: Any) -> Any:  # noqa: ANN401 - signatures take their tensors by name
+            first = len(tensors) - len(kept)
+            return concrete(*tensors[:first], **dict(zip(kept, tensors[first:], strict=True)))
+
+        run.model = loaded  # type: ignore[attr-defined] # its variables live as long as it does
+        function = run
+    elif specs is None and getattr(model, "inputs", None):
+        specs = [tf.TensorSpec(t.shape, t.dtype, t.name) for t in model.inputs]
+        grouped = len(specs) > 1
+
+        def function(*tensors: Any) -> Any:  # noqa: ANN401
+            return model(list(tensors) if grouped else tensors[0], training=False)
+
+    elif specs is None:
+        specs = getattr(model, "input_signature", None)
+    if not specs or not callable(function):
+        expected = "input_signature=[tf.TensorSpec(shape, dtype), ...]"
+        raise ArgumentError("what the inputs are is not known", where=where, expected=expected)
+    named_specs = [tf.TensorSpec(s.shape, s.dtype, (s.name or f"input_{k}").split(":")[0]) for k, s in enumerate(specs)]
+    return function, named_specs
+
+
+def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> tuple[onnx.ModelProto, list[str]]:
+    import tensorflow as tf
+    import tf2onnx
+    from onnx import helper
+
+    from opforge.frameworks.tensorflow import all_entries
+
+    outputs: list[str] = []
+
+    def flat(*tensors: Any) -> list[Any]:  # noqa: ANN401
+        result = function(*tensors)
+        rows = (
+            result
+            if isinstance(result, Mapping)
+            else {f"output_{k}" if k else "output": t for k, t in enumerate(tf.nest.flatten(result))}
+        )
+        outputs[:] = rows
+        return list(rows.values())
+
+    whole = tf.function(flat, input_signature=specs, autograph=False)
+    whole.get_concrete_function()  # registers the operators that it calls
+    entries = [entry for entry in all_entries() if _declared(entry) is not None]
+    domains: dict[str, int] = {}
+    for entry in entries:
+        domain, _, version = entry.key.replace("::", ":").split(":")
+        domains[domain] = max(int(version), domains.get(domain, 1))
+    with _quiet():
+        made, _ = tf2onnx.convert.from_function(
+            whole,
+            input_signature=specs,
+            opset=opset,
+            custom_op_handlers={entry.name: (_handler, [entry.name, entry]) for entry in entries},
+            extra_opset=[helper.make_opsetid(domain, version) for domain, version in domains.items()],
+        )
+    used = {node.domain for node in made.graph.node} | {""}
+    keep = [item for item in made.opset_import if item.domain in used or item.domain not in domains]
+    del made.opset_import[:]
+    made.opset_import.extend(keep)
+    return made, outputs
+
+
+def _declared(entry: Entry) -> Any:  # noqa: ANN401 - an Operator, or None
+    domain, name, version = entry.key.replace("::", ":").split(":")
+    operator = registry.find(domain, name, int(version))
+    return None if operator is None or operator.is_gradient else operator
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {"int": int, "float": float, "string": lambda v: v}
+
+
+def _handler(graph: Any, node: Any, _name: str, args: Sequence[Any]) -> None:  # noqa: ANN401
+    """Put a node of our domain in the place of TensorFlow's: lists become parameters, attributes keep their kinds."""
+    from onnx import AttributeProto, helper
+
+    entry = args[-1]  # the first is the type that tf2onnx gives the node before
+    rest = iter(node.input)
+    inputs: list[str] = []
+    for counter in entry.input_counts:
+        count = node.get_attr_value(counter) if counter else 1
+        inputs += [next(rest) for _ in range(count)] or [""]
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    operator = _declared(entry)
+    outputs = list(node.output)
+    shapes = [graph.get_shape(o) for o in outputs]
+    dtypes = [graph.get_dtype(o) for o in outputs]
+    given = {}
+    for attribute, name in zip(entry.signature.attributes, entry.attributes, strict=True):
+        value = node.get_attr_value(name)
+        kind = attribute.kind.replace("bool", "int")
+        code = AttributeProto.AttributeType.Value(kind.upper())
+        read = _READERS[kind.removesuffix("s")]
+        plain = [read(v) for v in value] if kind.endswith("s") else read(value)
+        given[attribute.name] = helper.make_attribute(attribute.name, plain, attr_type=code)
+    graph.remove_node(node.name)
+    made = graph.make_node(
+        operator.name, inputs, outputs=outputs, shapes=shapes, dtypes=dtypes, name=node.name, domain=operator.domain
+    )
+    made.attr.update(given)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back the converter's log; what went wrong is an error of ours."""
+    logger = logging.getLogger("tf2onnx")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
