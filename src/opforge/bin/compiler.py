@@ -34,7 +34,7 @@ from opforge.bin.lowering.graph import Graph
 from opforge.bin.lowering.report import CompileReport, describe
 from opforge.bin.program import Program
 from opforge.bin.session import Session
-from opforge.errors import UnsupportedError
+from opforge.errors import OpforgeError, UnsupportedError
 from opforge.passes import _edit, close_subgraphs
 
 if TYPE_CHECKING:
@@ -99,8 +99,14 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
     with tempfile.TemporaryDirectory(prefix="opforge-plan-") as folder:
         draft = Path(folder) / "draft.bin"
         bin_format.write(program, draft, weights=False)
-        session = Session(draft)
-        session.prepare(shapes)
+        try:
+            session = Session(draft)
+            session.prepare(shapes)
+        except OpforgeError as error:  # of the model: a caller knows nothing of the draft
+            where = (error.where or "").removeprefix(str(draft)).lstrip(", ")
+            raise type(error)(
+                error.what, where=where or None, expected=error.expected, got=error.got, hint=error.hint
+            ) from None
         return session.plan if session.statistics["plans"] else None
 
 

@@ -30,6 +30,7 @@ HALVES = frozenset({10, 16})
 
 _MAX_NODES = 64
 _MAX_CUTS = 24
+_MAX_RANK = 16
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,8 @@ def _expression(
     """Write what ``root`` computes from ``inputs``; None where it needs another value or an input goes unused."""
     builder = ProgramBuilder()
     known: dict[ir.Value, Node] = {value: builder.input(VALUE_TYPES[int(value.dtype)]) for value in inputs}  # type: ignore[arg-type]
+    ranks = [len(value.shape) for value in inputs if value.shape is not None]
+    rank = max(ranks, default=0) if len(ranks) == len(inputs) else _MAX_RANK
     used: set[ir.Value] = set()
     visited: set[ir.Node] = set()
 
@@ -271,6 +274,8 @@ def _expression(
         if value.const_value is not None and not value.is_graph_input():
             if value.const_value.size != 1 or value.dtype is None or int(value.dtype) not in VALUE_TYPES:
                 raise LookupError
+            if value.const_value.shape.rank() > rank:
+                raise LookupError  # it widens the result
             number = float(value.const_value.numpy().reshape(-1)[0])
             known[value] = builder.constant(number, VALUE_TYPES[int(value.dtype)])
             return known[value]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from opforge.passes import _edit
+from opforge.passes.infer_shapes import dims_of
 
-__all__ = ["Product", "close", "power", "producer", "product", "with_constant"]
+__all__ = ["Product", "close", "keeps_rank", "power", "producer", "product", "with_constant"]
 
 
 def close(value: float | None, target: float, tolerance: float = 1e-3) -> bool:
@@ -74,6 +75,12 @@ def product(root: ir.Node) -> Product:
 
     visit(root.outputs[0], top=True)
     return found
+
+
+def keeps_rank(node: ir.Node, x: ir.Value) -> bool:
+    """Tell whether a node's result has as many dimensions as ``x``: numbers of shape [1, 1, 1] may add some."""
+    result, own = dims_of(node.outputs[0]), dims_of(x)
+    return result is None or own is None or len(result) == len(own)
 
 
 def power(value: ir.Value, base: ir.Value, exponent: int) -> bool:

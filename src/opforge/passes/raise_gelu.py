@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 
 from opforge.passes import _edit
-from opforge.passes._match import close, power, producer, product, with_constant
+from opforge.passes._match import close, keeps_rank, power, producer, product, with_constant
 
 __all__ = ["ENSURES", "NAME", "REQUIRES", "call"]
 
@@ -82,7 +82,7 @@ def call(model: ir.Model) -> int:
         if node.graph is None or not _edit.is_op(node, "Mul", "Div"):
             continue
         found = _match(node)
-        if found is not None:
+        if found is not None and keeps_rank(node, found[0]):
             x, approximate, inner = found
             _edit.replace_node(node, "Gelu", [x], {"approximate": approximate}, also=inner)
             count += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from opforge.passes import _edit
-from opforge.passes._match import close, producer, product, with_constant
+from opforge.passes._match import close, keeps_rank, producer, product, with_constant
 
 __all__ = ["ENSURES", "NAME", "REQUIRES", "call"]
 
@@ -49,7 +49,8 @@ def _hard_swish(node: ir.Node) -> bool:
             alpha, beta, top = ramp[1] / ramp[3], ramp[2] / ramp[3], ramp[3]
         else:
             continue
-        if close(alpha, 1 / 6, 1e-4) and close(beta, 0.5, 1e-4) and close(found.factor * top, 1.0, 1e-4):
+        same = close(alpha, 1 / 6, 1e-4) and close(beta, 0.5, 1e-4) and close(found.factor * top, 1.0, 1e-4)
+        if same and keeps_rank(node, x):
             _edit.replace_node(node, "HardSwish", [x], also=found.nodes)
             return True
     return False
@@ -65,6 +66,8 @@ def _hard_sigmoid(node: ir.Node) -> bool:
     if ramp is None or not close(factor * ramp[3], 1.0, 1e-6) or (ramp[1] == 1.0 and ramp[2] == 0.0):
         return False
     x, a, b, top = ramp
+    if not keeps_rank(node, x):
+        return False
     _edit.replace_node(node, "HardSigmoid", [x], {"alpha": a / top, "beta": b / top}, also=inner)
     return True
 

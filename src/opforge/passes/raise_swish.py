@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from opforge.passes import _edit
-from opforge.passes._match import producer, product
+from opforge.passes._match import keeps_rank, producer, product
 
 __all__ = ["ENSURES", "NAME", "REQUIRES", "call"]
 
@@ -42,6 +42,8 @@ def call(model: ir.Model) -> int:
             continue
         for x, gate in ((a, b), (b, a)):
             alpha = _alpha(gate, x)
+            if not keeps_rank(node, x):
+                continue
             if alpha is not None:
                 _edit.replace_node(node, "Swish", [x], {"alpha": alpha}, also=[node])
             elif _is_mish(gate, x):

@@ -7,7 +7,7 @@ from collections import defaultdict
 import onnx
 import onnx_ir as ir
 
-from opforge.errors import UnsupportedError
+from opforge.errors import ArgumentError, OpforgeError, UnsupportedError
 from opforge.passes import _edit, infer_shapes
 from opforge.passes._opset_rules import RULES
 from opforge.passes._upgrade import TARGET, Rule
@@ -41,7 +41,17 @@ def _upgrade(node: ir.Node, version: int) -> tuple[list[ir.Node], int]:
     if row is None:
         return [node], 0
     changed, rule = row
-    made, count = rule(node) or [node], 1
+    try:
+        made, count = rule(node) or [node], 1
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+        if isinstance(error, OpforgeError):
+            raise
+        raise ArgumentError(
+            "the node is not as its operator set has it",
+            where=f"node {node.name or (node.outputs[0].name if node.outputs else '')!r} ({node.op_type})",
+            expected=f"the inputs and attributes of {node.op_type} in opset {version}",
+            got=f"{type(error).__name__}: {error}",
+        ) from error
     out = []
     for one in made:
         nodes, applied = _upgrade(one, changed)

@@ -157,3 +157,27 @@ def test_a_sum_with_a_value_of_the_region_itself_is_no_residual():
     )
     program, _ = same(proto, feeds, rtol=1e-4, atol=1e-4)
     assert "Elementwise" not in ops(program)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = Mul x n",
+        "a = Add x n; y = Relu a",
+        "a = Mul x n; s = Sigmoid a; y = Mul s x",
+        "a = Div x root; e = Erf a; f = Add e one; g = Mul x f; y = Mul g n",
+        "a = Add x three; c = Clip a zero six; m = Mul x c; y = Div m wide",
+        "a = Add x three; c = Clip a zero six; y = Div c wide",
+        "m = MatMul x w; a = Add m n; y = Relu a",
+        "y = Pow x n",
+    ],
+)
+def test_a_number_of_more_dimensions_widens_the_result(nodes):
+    constants = {
+        "n": np.full((1, 1, 1), 0.5, np.float32),
+        "wide": np.full((1, 1, 1), 6, np.float32),
+        "w": np.ones((4, 4), np.float32),
+        **{k: np.float32(v) for k, v in (("root", 2**0.5), ("one", 1), ("zero", 0), ("three", 3), ("six", 6))},
+    }
+    _, report = same(model(chain(nodes), {"x": ["N", 4]}, constants), {"x": np.ones((3, 4), np.float32)}, rtol=1e-5)
+    assert not {"raise_gelu", "raise_swish", "raise_hard_swish"} & set(report.passes)

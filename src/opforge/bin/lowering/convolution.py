@@ -51,9 +51,11 @@ def _common(node: Node) -> tuple[Value, np.ndarray[Any, Any], list[int]] | None:
         return None
     if len(node.inputs) > 2 and node.inputs[2] is not None and _constant(node, 2) is None:
         return None
-    pads = list(a.get("pads") or [0, 0, 0, 0])
-    if any(not 0 <= p <= 200 for p in pads) or not weight.size:
+    pads, group = list(a.get("pads") or [0, 0, 0, 0]), int(a.get("group", 1))
+    if any(not 0 <= p <= 200 for p in pads) or not weight.size or group < 1 or weight.shape[0] % group:
         return None
+    if list(a.get("kernel_shape") or weight.shape[2:]) != list(weight.shape[2:]):
+        return None  # the runtime says what is wrong
     return x, weight, pads
 
 

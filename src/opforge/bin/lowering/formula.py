@@ -61,7 +61,10 @@ def _build(nodes: Sequence[Node], root: Value, first: Value | None, *, embed: bo
     known: dict[Value, Expression] = {}
     inputs: list[Value] = []
     inside = {o for n in nodes for o in n.outputs if o is not None}
-    rank = root.rank or 0
+    outer = [v for n in nodes for v in n.inputs if v is not None and v not in inside]
+    whole = root.rank or 0
+    tensors = [v.rank for v in outer if as_number(v, whole) is None and v.rank is not None]
+    rank = max(tensors, default=whole)  # a number of more dimensions widens the result: it stays a tensor
     half = _half(nodes)
 
     def type_of(value: Value) -> ValueType:
@@ -84,7 +87,7 @@ def _build(nodes: Sequence[Node], root: Value, first: Value | None, *, embed: bo
     for node in nodes:
         known[node.output] = _emit(b, node, [read(v) for v in node.inputs])
     if not inputs:  # a program reads at least one tensor
-        constant = next(v for n in nodes for v in n.inputs if v is not None)
+        constant = max(outer, key=lambda v: v.rank or 0)
         inputs.append(constant)
         b.input(VALUE_TYPES[constant.dtype])
     if half is not None and not any(v.dtype == half for v in inputs):  # inputs tell what T is

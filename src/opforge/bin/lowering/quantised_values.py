@@ -46,11 +46,30 @@ def dequantised(node: Node) -> Array | None:
     x, scale, zero = (operand(node, k) for k in range(3))
     if x is None or scale is None or x.data is None or scale.data is None or (zero is not None and zero.data is None):
         return None
+    if not _fits(node, x.data, scale.data, None if zero is None else zero.data):
+        return None  # the runtime says what is wrong
     values = x.data.astype(np.float32)
     if zero is not None and zero.data is not None and x.dtype not in _REAL:
         values = values - _beside(node, zero.data, x.data)
     result: Array = values * _beside(node, scale.data, x.data)
     return result if node.output.dtype == FLOAT else None
+
+
+def _fits(node: Node, x: Array, scale: Array, zero: Array | None) -> bool:
+    """Tell whether scale and zero point have the shape that ONNX asks for beside ``x``."""
+    if zero is not None and zero.size not in (1, scale.size):
+        return False
+    if scale.size == 1:
+        return True
+    axis, block = int(node.attributes.get("axis", 1)), int(node.attributes.get("block_size", 0))
+    axis = 0 if x.ndim == 1 else axis
+    if not -x.ndim <= axis < x.ndim:
+        return False
+    if not block:
+        return bool(scale.shape == (x.shape[axis],))
+    wanted = list(x.shape)
+    wanted[axis] = -(-wanted[axis] // block)
+    return bool(scale.shape == tuple(wanted))
 
 
 def _beside(node: Node, data: Array, x: Array) -> Array:
