@@ -13,6 +13,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import opforge
+from opforge.cli import main
 from opforge.errors import ArgumentError, OpforgeError, UnsupportedError
 
 FLOAT = TensorProto.FLOAT
@@ -128,3 +129,25 @@ def test_names_that_nothing_gives_are_said_once(tmp_path: Path, capfd: pytest.Ca
     with pytest.raises(ArgumentError, match="reads a value that nothing gives"):
         opforge.compile(model([node("Relu", "q", "y")]), tmp_path / "model.bin")
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["cycle", "an output of nobody", "a name made twice", "few bytes", "a function of itself"]
+)
+def test_is_refused_by_what_rewrites_models(name: str) -> None:
+    made, kind, words = CASES[name]
+    for rewrite in (opforge.onnx.simplify, opforge.onnx.raise_formulas, opforge.onnx.inline_functions):
+        with pytest.raises(kind, match=re.compile(words, re.MULTILINE)):
+            rewrite(made)
+
+
+def test_missing_weights_are_said_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensor = (made := weight(lambda t: t.ClearField("raw_data"))).graph.initializer[0]
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="nothing.bin")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    assert main(["simplify", str(path), "-o", str(tmp_path / "out.onnx")]) == 2
+    said = capsys.readouterr().err
+    assert "a file of this model cannot be read" in said
+    assert "nothing.bin" in said

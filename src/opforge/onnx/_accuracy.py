@@ -31,9 +31,9 @@ def is_no_worse(new: Node, old: Node, inputs: Sequence[ValueType]) -> bool:
         old: what a model computes.
         inputs: types of the inputs of both.
     """
-    points = _points(inputs)
     (stable,) = simplify([old])  # float64 loses digits too, where the model's form cancels
     with np.errstate(all="ignore"):
+        points = _points(inputs)
         (exact,) = evaluate([(stable, None)], points)
         before, after = _rounded(old, points), _rounded(new, points)
         if exact.dtype.kind != "f":

@@ -27,7 +27,7 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
 
     try:
         model = onnx.load(str(path), load_external_data=weights)
-    except OSError as problem:
+    except (OSError, onnx.checker.ValidationError) as problem:  # the latter of data in other files
         raise ArgumentError("a file of this model cannot be read", where=str(path), got=str(problem)) from None
     except Exception as problem:  # protobuf's and onnx's own kinds
         got = f"{type(problem).__name__}: {problem}"

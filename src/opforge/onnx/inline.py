@@ -15,9 +15,10 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     import onnx_ir as ir
 
     from opforge.onnx.simplification import drop_unused
+    from opforge.passes import _well_formed
     from opforge.passes import inline_functions as inlining
 
-    graph_model = ir.from_proto(model)
+    graph_model = _well_formed.from_proto(model)
     inlining.call(graph_model, bodies=True)
     result = ir.to_proto(graph_model)
     drop_unused(result)

@@ -73,9 +73,9 @@ def raise_formulas(model: onnx.ModelProto, operators: Iterable[Operator] | None 
     import onnx_ir as ir
 
     from opforge.onnx.functions import complete_model
-    from opforge.passes import infer_shapes, lift_constants, remove_dead
+    from opforge.passes import _well_formed, infer_shapes, lift_constants, remove_dead
 
-    graph_model = ir.from_proto(model)
+    graph_model = _well_formed.from_proto(model)
     functions = dict(graph_model.functions)
     graph_model.functions.clear()
     lift_constants.call(graph_model)

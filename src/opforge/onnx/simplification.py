@@ -40,9 +40,9 @@ def simplify(model: onnx.ModelProto) -> onnx.ModelProto:
 
     import onnx_ir as ir
 
-    from opforge.passes import _contract
+    from opforge.passes import _contract, _well_formed
 
-    graph_model = ir.from_proto(model)
+    graph_model = _well_formed.from_proto(model)
     functions = dict(graph_model.functions)
     graph_model.functions.clear()  # calls stay calls; their bodies come back at the end
     modules: dict[str, Any] = {

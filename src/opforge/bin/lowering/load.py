@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from opforge.bin.lowering import well_formed
 from opforge.errors import ArgumentError
+from opforge.passes import _well_formed
 
 if TYPE_CHECKING:
     ModelLike = str | os.PathLike[str] | onnx.ModelProto
 
 __all__ = ["load"]
-
-T = TypeVar("T")
 
 LIMIT = 2**31
 """Bytes from which on protobuf neither writes nor reads a message."""
@@ -39,10 +36,7 @@ def load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
             or too short.
     """
     if isinstance(model_or_path, onnx.ModelProto):
-        try:
-            model, digest = _quietly(ir.from_proto, model_or_path), _hash_message(model_or_path)
-        except Exception as error:
-            raise _unreadable(None, error) from error
+        model, digest = _well_formed.from_proto(model_or_path), _hash_message(model_or_path)
         folder = Path()
     else:
         path = Path(model_or_path)
@@ -56,7 +50,6 @@ def load(model_or_path: ModelLike) -> tuple[ir.Model, str]:
             where=str(folder) if folder.name else None,
             expected="an ONNX model with opset_import",
         )
-    well_formed.require(model)
     _map_external_data(model, folder)
     return model, digest
 
@@ -75,28 +68,11 @@ def _read(path: Path) -> tuple[ir.Model, str]:
         while block := stream.read(1 << 20):
             content.update(block)
     try:
-        return _quietly(ir.load, path), content.hexdigest()
+        model = _well_formed.quietly(ir.load, path)
     except Exception as error:  # protobuf raises many kinds
-        raise _unreadable(path, error) from error
-
-
-def _quietly(read: Callable[[Any], T], source: Any) -> T:  # noqa: ANN401 - a path or a message
-    """Read without onnx-ir's remarks on names that nothing gives: those become errors of ours."""
-    logger = logging.getLogger("onnx_ir")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        return read(source)
-    finally:
-        logger.setLevel(before)
-
-
-def _unreadable(path: Path | None, error: BaseException) -> ArgumentError:
-    """Say the innermost cause: what stands around it names whole graphs."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    what = "the message is not an ONNX model" if path is None else "the file is not an ONNX model"
-    return ArgumentError(what, where=None if path is None else str(path), got=f"{type(error).__name__}: {error}")
+        raise _well_formed.unreadable("the file is not an ONNX model", error, str(path)) from error
+    _well_formed.require(model)
+    return model, content.hexdigest()
 
 
 def _hash_message(model: onnx.ModelProto) -> str:

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
+import onnx
 import onnx_ir as ir
 
 from opforge.errors import ArgumentError, UnsupportedError
 
-__all__ = ["require"]
+__all__ = ["from_proto", "quietly", "require", "unreadable"]
+
+T = TypeVar("T")
+
+
+def from_proto(message: onnx.ModelProto) -> ir.Model:
+    """Read and check a model in memory.
+
+    Raises:
+        ArgumentError: it is none, or contradicts itself (see `require`).
+    """
+    try:
+        model = quietly(ir.from_proto, message)
+    except Exception as error:
+        raise unreadable("the message is not an ONNX model", error) from error
+    require(model)
+    return model
+
+
+def quietly(read: Callable[[Any], T], source: Any) -> T:  # noqa: ANN401 - a path or a message
+    """Read without onnx-ir's remarks on names that nothing gives: those become errors of ours."""
+    logger = logging.getLogger("onnx_ir")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        return read(source)
+    finally:
+        logger.setLevel(before)
+
+
+def unreadable(what: str, error: BaseException, where: str | None = None) -> ArgumentError:
+    """Say the innermost cause: what stands around it names whole graphs."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return ArgumentError(what, where=where, got=f"{type(error).__name__}: {error}")
 
 
 def require(model: ir.Model) -> None:
@@ -18,7 +55,8 @@ def require(model: ir.Model) -> None:
 
     Raises:
         ArgumentError: an input or output is named twice, nobody makes an output, nodes wait for each other, a weight
-            has fewer or more bytes than its shape asks for, or a function calls itself.
+            has fewer or more bytes than its shape asks for.
+        UnsupportedError: a function calls itself.
     """
     _interface(model.graph)
     _functions(model)
