@@ -73,6 +73,17 @@ def function_of_itself() -> onnx.ModelProto:
     return made
 
 
+def branches(*, other: str | None) -> onnx.ModelProto:
+    """If without its other branch, or with one that gives another type."""
+    graphs = {}
+    for name, dtype in (("then_branch", "FLOAT"), ("else_branch", other)):
+        if dtype is not None:
+            number = TensorProto.DataType.Value(dtype)
+            made = helper.make_tensor_value_info(name, number, VECTOR)
+            graphs[name] = helper.make_graph([node("Cast", "x", name, to=number)], name, [], [made])
+    return model([node("Less", "x x", "l"), node("ReduceMax", "l", "c", keepdims=0), node("If", "c", "y", **graphs)])
+
+
 CASES: dict[str, tuple[onnx.ModelProto, type[OpforgeError], str]] = {
     "cycle": (
         model([node("Add", "x z", "y"), node("Relu", "y", "z")]),
@@ -95,6 +106,12 @@ CASES: dict[str, tuple[onnx.ModelProto, type[OpforgeError], str]] = {
     "another kernel": (convolution(kernel_shape=[5, 5]), ArgumentError, r"^node 0 Conv \(output 'y'\)"),
     "scales of another axis": (dequantised(3, 9), ArgumentError, "DequantizeLinear.*the scale is neither"),
     "too many scales": (dequantised(7, 1), ArgumentError, "DequantizeLinear.*the scale is neither"),
+    "a branch too few": (branches(other=None), ArgumentError, r"^node 'y' \(If\): a branch is missing\n.*else_branch"),
+    "branches of two types": (
+        branches(other="INT64"),
+        ArgumentError,
+        "^node 'y' .If., output 'y': the branches give values of different types",
+    ),
     "a function of itself": (function_of_itself(), UnsupportedError, "^function f::again: a function calls itself"),
     "an attribute of another kind": (
         model([node("Clip", "x", "y", min="a")], opset=9),

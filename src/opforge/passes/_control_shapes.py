@@ -66,11 +66,15 @@ def _set(value: ir.Value, like: ir.Value | None, dims: Dims) -> None:
         value.meta["dims"] = dims
 
 
+def _place(node: ir.Node) -> str:
+    return f"node {node.name or node.outputs[0].name!r} ({node.op_type})"
+
+
 def _arity(node: ir.Node, what: str, wanted: int, found: int) -> None:
     if wanted != found:
         raise ArgumentError(
             f"a subgraph has a wrong number of {what}",
-            where=f"node {node.name or node.outputs[0].name!r} ({node.op_type})",
+            where=_place(node),
             expected=wanted,
             got=found,
         )
@@ -78,11 +82,22 @@ def _arity(node: ir.Node, what: str, wanted: int, found: int) -> None:
 
 def _if(node: ir.Node, opset: int, graph: InferGraph, dims_of: DimsOf) -> int:
     branches = _edit.subgraphs(node)
+    missing = [name for name in ("then_branch", "else_branch") if name not in node.attributes]
+    if missing:
+        raise ArgumentError("a branch is missing", where=_place(node), expected=" and ".join(missing), got="nothing")
     changed = sum(graph(branch, opset, {}) for branch in branches)
     for branch in branches:
         _arity(node, "outputs", len(node.outputs), len(branch.outputs))
     for k, output in enumerate(node.outputs):
         ends = [branch.outputs[k] for branch in branches]
+        dtypes = {end.dtype for end in ends if end.dtype is not None}
+        if len(dtypes) > 1:
+            raise ArgumentError(
+                "the branches give values of different types",
+                where=f"{_place(node)}, output {output.name!r}",
+                expected="one type",
+                got=" and ".join(sorted(t.name for t in dtypes)),
+            )
         if output.type is None and all(end.type == ends[0].type for end in ends):
             output.type = ends[0].type
         dims = dims_of(ends[0])
