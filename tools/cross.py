@@ -54,17 +54,13 @@ TARGETS = (
     Target("armhf", "arm-linux-gnueabihf", "qemu-arm"),
     Target("riscv64", "riscv64-linux-gnu", "qemu-riscv64"),
 )
-TESTS: dict[str, list[str]] = {
-    "crc32c_test": [],
-    "interpreter_test": [],
-    "planner_test": [],
+ARGUMENTS: dict[str, list[str]] = {
     "pool_test": ["no-fork"],
-    "registry_test": [],
     "shared_test": [str(ROOT / "tests" / "data" / "bins"), "20"],
     "signature_vectors_test": [str(ROOT / "tests" / "data" / "signature_vectors.json")],
     "vector_math_test": ["1048573"],
 }
-"""Arguments of the C++ tests: qemu-user cannot fork a process with threads, and counts are small ones."""
+"""Arguments of the C++ tests that take some: qemu-user cannot fork a process with threads, and counts are small ones."""
 
 
 def build(target: Target, jobs: int) -> None:
@@ -93,7 +89,10 @@ def run(target: Target, cases: Path) -> bool:
     programs = {p.name: p for p in (*folder.glob("runtime/*_test"), *folder.glob("tests/cpp/*_test"))}
     for name, program in sorted(programs.items()):
         done = subprocess.run(
-            [*target.command(program), *TESTS[name]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+            [*target.command(program), *ARGUMENTS.get(name, [])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
         if done.returncode:
             print(f"{target.name}: {name} FAILED\n{done.stdout.decode(errors='replace')[-3000:]}")
