@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -254,6 +253,3 @@ def run_case(group: str, name: str, engine: str) -> Outcome:
         text = " ".join(str(error).split())
         return Outcome(group, name, operator, f"{type(error).__name__}: {text[:400]}")
     return Outcome(group, name, operator, "")
-
-
-os.environ.setdefault("OPFORGE_JIT", "off")

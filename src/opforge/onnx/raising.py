@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
@@ -167,11 +168,14 @@ def _elementwise(node: ir.Node, whole: bool) -> bool:
 
 def _match(root: ir.Node, wanted: _Wanted, whole: bool) -> _Found | None:
     """Return the values that are the formula's inputs when ``root`` computes it, else None."""
-    region, cuts = _region(root, whole)
+    families = _families(wanted.functions)
+    if not _may_hold(root, families):
+        return None
+    region, cuts = _region(root, whole, families)
     if len(region) * 3 < wanted.size:
         return None
     for chosen in permutations(cuts, wanted.count):
-        written = _expression(root, region, chosen)
+        written = _expression(root, region, chosen, 3 * wanted.size + 8)
         if written is None:
             continue
         expression, nodes = written
@@ -233,7 +237,36 @@ def _is_read_elsewhere(root: ir.Node, nodes: frozenset[ir.Node]) -> bool:
     return any(o.is_graph_output() or any(u.node not in nodes for u in o.uses()) for o in inner)
 
 
-def _region(root: ir.Node, whole: bool) -> tuple[set[ir.Node], list[ir.Value]]:
+_EXPONENTIAL = frozenset(
+    "acosh asinh atanh cosh exp exp2 expm1 log log10 log1p log2 sigmoid sinh softplus tanh".split()
+)
+
+
+def _families(functions: Iterable[str]) -> frozenset[str]:
+    """Return what functions are related to; rewrites turn a function into relations only."""
+    return frozenset("exp" if f in _EXPONENTIAL else "erf" if f == "erfc" else f for f in functions)
+
+
+@functools.cache
+def _families_of(op_type: str) -> frozenset[str] | None:
+    """Return the families of a standard operator's functions; None where its form depends on attributes."""
+    for count in range(1, 4):
+        builder = ProgramBuilder()
+        operands: list[Any] = [builder.input(VALUE_TYPES[1]) for _ in range(count)]
+        try:
+            return _families(_functions(ROWS[op_type].emit(builder, operands, {})))
+        except Exception:
+            continue
+    return None
+
+
+def _may_hold(node: ir.Node, families: frozenset[str]) -> bool:
+    """Whether a node can be part of a formula of these families."""
+    own = _families_of(node.op_type)
+    return own is None or own <= families
+
+
+def _region(root: ir.Node, whole: bool, families: frozenset[str]) -> tuple[set[ir.Node], list[ir.Value]]:
     """Return the elementwise nodes above ``root``, and the values at which the formula may begin, nearest last."""
     region, order, pending = {root}, [], [root]
     while pending and len(region) < _MAX_NODES:
@@ -246,7 +279,7 @@ def _region(root: ir.Node, whole: bool) -> tuple[set[ir.Node], list[ir.Value]]:
             producer = value.producer()
             if producer is None or producer in region or producer.graph is not root.graph:
                 continue
-            if _elementwise(producer, whole):
+            if _elementwise(producer, whole) and _may_hold(producer, families):
                 region.add(producer)
                 pending.append(producer)
     # The farthest values first: a formula's input is usually where the region begins.
@@ -254,9 +287,9 @@ def _region(root: ir.Node, whole: bool) -> tuple[set[ir.Node], list[ir.Value]]:
 
 
 def _expression(
-    root: ir.Node, region: set[ir.Node], inputs: tuple[ir.Value, ...]
+    root: ir.Node, region: set[ir.Node], inputs: tuple[ir.Value, ...], most: int
 ) -> tuple[Node, frozenset[ir.Node]] | None:
-    """Write what ``root`` computes from ``inputs``; None where it needs another value or an input goes unused."""
+    """Write what ``root`` computes from ``inputs``; None where that takes another value or more than ``most`` nodes."""
     builder = ProgramBuilder()
     known: dict[ir.Value, Node] = {value: builder.input(VALUE_TYPES[int(value.dtype)]) for value in inputs}  # type: ignore[arg-type]
     ranks = [len(value.shape) for value in inputs if value.shape is not None]
@@ -283,6 +316,8 @@ def _expression(
         if node is None or node not in region:
             raise LookupError
         visited.add(node)
+        if len(visited) > most:
+            raise LookupError
         operands = [value_of(v) for v in node.inputs]
         given = operands if node.op_type == "Clip" else [v for v in operands if v is not None]
         attributes = {name: attr.value for name, attr in node.attributes.items()}
