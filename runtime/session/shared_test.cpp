@@ -77,9 +77,22 @@ Bytes run(opforge_session* session, int seed) {
   return result;
 }
 
-void check(const std::string& path, int runs) {
+// Sequences and optionals go through another call of the C API, which tests/unit/bin holds.
+bool has_tensors_only(const opforge_session* session) {
+  for (int32_t k = 0; k < opforge_session_input_count(session); ++k)
+    if (opforge_session_input(session, k)->kind != OPFORGE_VALUE_TENSOR) return false;
+  for (int32_t k = 0; k < opforge_session_output_count(session); ++k)
+    if (opforge_session_output(session, k)->kind != OPFORGE_VALUE_TENSOR) return false;
+  return true;
+}
+
+bool check(const std::string& path, int runs) {
   constexpr int kSeeds = 6, kCallers = 8;
   opforge_session* serial = open(path, 1);
+  if (!has_tensors_only(serial)) {
+    opforge_session_close(serial);
+    return false;
+  }
   std::vector<Bytes> expected;
   for (int seed = 0; seed < kSeeds; ++seed) expected.push_back(run(serial, seed));
   opforge_session_close(serial);
@@ -98,6 +111,7 @@ void check(const std::string& path, int runs) {
     for (std::thread& caller : callers) caller.join();
     opforge_session_close(shared);
   }
+  return true;
 }
 
 }  // namespace
@@ -117,7 +131,9 @@ int main(int argc, char** argv) {
   closedir(folder);
   std::sort(paths.begin(), paths.end());
   if (paths.empty()) stop("no .bin files");
-  for (const std::string& path : paths) check(path, runs);
-  std::printf("shared_test: %zu models\n", paths.size());
+  int checked = 0;
+  for (const std::string& path : paths) checked += check(path, runs) ? 1 : 0;
+  if (checked == 0) stop("no models of tensors");
+  std::printf("shared_test: %d of %zu models\n", checked, paths.size());
   return 0;
 }
