@@ -60,7 +60,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "signature_vectors_test": [str(ROOT / "tests" / "data" / "signature_vectors.json")],
     "vector_math_test": ["1048573"],
 }
-"""Arguments of the C++ tests that take some: qemu-user cannot fork a process with threads, and counts are small ones."""
+"""Arguments of C++ tests: qemu-user cannot fork a process with threads, and counts are small ones."""
 
 
 def build(target: Target, jobs: int) -> None:
