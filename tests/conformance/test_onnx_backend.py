@@ -7,6 +7,7 @@ import pytest
 from benchmarks import conformance
 from benchmarks._backend_tests import GROUPS, Outcome
 
+pytestmark = pytest.mark.xdist_group("onnx backend")  # one process runs them all, once
 PASSING = conformance.passing()
 LETTERS = ["abc", "def", "ghi", "jkl", "mno", "pqr", "stuvwxyz"]
 

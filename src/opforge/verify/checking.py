@@ -97,6 +97,10 @@ def check(
     if isinstance(subject, Operator):
         report = CheckReport(subject.qualified_name, level, seed)
         used = hosts_named(["numpy"] if hosts is None and level == "quick" else hosts)
+        if hosts is None:  # what a host cannot have is no fault of the operator
+            reasons = {host.name: host.refuses(subject) for host in used}
+            report.rows += [Row("host", "left out", name, "", True, why) for name, why in reasons.items() if why]
+            used = [host for host in used if not reasons[host.name]]
         for name, rows in _operator_parts(subject, level, seed, used):
             _collect(report, name, rows)
         return report

@@ -30,6 +30,8 @@ class Host:
     name: str
     compute: Compute
     gradients: Gradients
+    refuses: Callable[[Operator], str | None] = lambda operator: None
+    """Why the host cannot have the operator at all; None where it can."""
 
 
 def _numpy_compute(operator: Operator, arrays: Sequence[Array | None], attributes: Mapping[str, Any]) -> list[Array]:
@@ -70,4 +72,4 @@ def _host(name: str) -> Host:
     if name == "numpy":
         return Host(name, _numpy_compute, _numpy_gradients)
     module = import_module(f"opforge.frameworks.{name}._arrays")
-    return Host(name, module.compute, module.gradients)
+    return Host(name, module.compute, module.gradients, getattr(module, "refuses", Host.refuses))

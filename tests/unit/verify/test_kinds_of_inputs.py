@@ -8,6 +8,7 @@ from opforge.verify.cases import arrays, cases_of, parameters
 from tests.unit.verify.faulty import forget
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
+pytest.importorskip("jax", reason="needs JAX")
 
 _CC = """
 #include "opforge/kernel.h"
@@ -84,3 +85,6 @@ def test_all_checks_pass(mixed):
     kinds = {row.check for row in report.rows}
     assert {"schema", "values", "layouts", "boundary", "determinism", "fake kernel"} <= kinds
     assert "gradient" not in kinds, "it is declared not differentiable"
+    left_out = {row.host: row.detail for row in report.rows if row.check == "host"}
+    assert list(left_out) == ["jax"]
+    assert "size depends on data" in left_out["jax"]

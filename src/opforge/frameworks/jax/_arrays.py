@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opforge.schema import Operator
+from opforge.schema import AnyDim, Operator
 
-__all__ = ["compute", "gradients"]
+__all__ = ["compute", "gradients", "refuses"]
 
 Array = np.ndarray[Any, Any]
 
@@ -21,6 +21,13 @@ def compute(operator: Operator, arrays: Sequence[Array | None], attributes: Mapp
     with jax.enable_x64(True):
         result = operator(*(None if a is None else jnp.asarray(a) for a in arrays), **attributes)
         return [np.asarray(t) for t in (result if isinstance(result, tuple | list) else [result])]
+
+
+def refuses(operator: Operator) -> str | None:
+    """Say why JAX cannot have an operator: it must know shapes while tracing."""
+    if any(isinstance(dim, AnyDim) for output in operator.signature.outputs for dim in output.dims):
+        return "an output's size depends on data, and JAX must know it while tracing"
+    return None
 
 
 def gradients(
