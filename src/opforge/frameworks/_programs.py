@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from opforge.errors import SchemaError, UnsupportedError
+from opforge.errors import ArgumentError, SchemaError, UnsupportedError
 from opforge.schema import ForwardAttribute, GradientProgram, Operand, Parameter, Signature
 from opforge.schema.attributes import AttributeValue, Required
 
-__all__ = ["Values", "check_shape", "complete", "flattened", "grouped", "not_differentiable", "run", "split", "spread"]
+__all__ = [
+    "Values",
+    "arranged",
+    "check_shape",
+    "complete",
+    "converted",
+    "flattened",
+    "grouped",
+    "not_differentiable",
+    "run",
+    "split",
+    "spread",
+]
 
 Values = dict[tuple[str, int], Any]
 """What a program reads and makes: (kind, parameter) -> a tensor, a list of them for a variadic one, or None."""
@@ -28,6 +40,32 @@ def grouped(parameters: Sequence[Parameter], counts: Sequence[int], flat: Iterab
     """Give one value per parameter: a tensor, None where it is absent, a list for the variadic one."""
     groups = split(flat, counts)
     return [g if p.variadic else g[0] if g else None for p, g in zip(parameters, groups, strict=True)]
+
+
+def arranged(where: str, signature: Signature, tensors: Sequence[Any]) -> list[Any]:
+    """Bring a call by position to one entry per parameter: None where one is absent, a tuple for the variadic one.
+
+    Raises:
+        ArgumentError: there are more values than parameters.
+    """
+    inputs = signature.inputs
+    if len(tensors) > len(inputs):
+        raise ArgumentError(
+            "wrong number of inputs", where=where, expected=signature.expected_inputs(), got=len(tensors)
+        )
+    filled = (*tensors, *[() if p.variadic else None for p in inputs[len(tensors) :]])
+    return [tuple(t) if p.variadic else t for p, t in zip(inputs, filled, strict=True)]
+
+
+def converted(
+    signature: Signature, tensors: Sequence[Any], known: Mapping[str, Any], convert: Callable[[Any, Any], Any]
+) -> list[list[Any]]:
+    """Give the tensors of each parameter of an arranged call, each through ``convert(value, dtype of its type)``."""
+    groups = []
+    for parameter, value in zip(signature.inputs, tensors, strict=True):
+        items = value if isinstance(value, tuple) else () if value is None else (value,)
+        groups.append([convert(item, known.get(parameter.type)) for item in items])
+    return groups
 
 
 def flattened(values: Iterable[Any]) -> list[list[Any]]:

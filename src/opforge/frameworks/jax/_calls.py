@@ -12,6 +12,7 @@ import numpy as np
 
 from opforge.build import LoadedLibrary
 from opforge.errors import ArgumentError
+from opforge.frameworks._programs import arranged, converted, grouped
 from opforge.frameworks.jax import _entries
 from opforge.frameworks.jax._entries import Entry, entry_for, entry_of
 from opforge.frameworks.jax._gradients import differentiable
@@ -53,15 +54,11 @@ def _compiled(entry: Entry, static: Static) -> Callable[..., Any]:
 
         return _jit(simple, entry)
 
-    def grouped(*tensors: Any) -> Any:  # noqa: ANN401
-        rest = iter(function(*tensors))
-        results: list[Any] = []
-        for parameter, count in zip(outputs, infer(entry, static, tensors).output_counts, strict=True):
-            group = [next(rest) for _ in range(count)]
-            results.append(group if parameter.variadic else group[0] if group else None)
+    def regrouped(*tensors: Any) -> Any:  # noqa: ANN401
+        results = grouped(outputs, infer(entry, static, tensors).output_counts, function(*tensors))
         return results[0] if len(results) == 1 else tuple(results)
 
-    return _jit(grouped, entry)
+    return _jit(regrouped, entry)
 
 
 def _jit(function: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
@@ -113,17 +110,7 @@ def function(key: str) -> Callable[..., Any]:
     entry = entry_of(key)
 
     def call(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        inputs = entry.signature.inputs
-        if len(tensors) > len(inputs):
-            raise ArgumentError(
-                "wrong number of inputs",
-                where=entry.where,
-                expected=entry.signature.expected_inputs(),
-                got=len(tensors),
-            )
-        filled = (*tensors, *[() if p.variadic else None for p in inputs[len(tensors) :]])
-        arranged = [tuple(t) if p.variadic else t for p, t in zip(inputs, filled, strict=True)]
-        return _call(entry, arranged, attributes)
+        return _call(entry, arranged(entry.where, entry.signature, tensors), attributes)
 
     return call
 
@@ -170,13 +157,9 @@ def _converted(signature: Signature, tensors: Sequence[Any]) -> list[list[Any]]:
             if isinstance(item, jax.Array | np.ndarray):
                 known.setdefault(parameter.type, item.dtype)
 
-    def convert(value: Any, kind: str) -> Any:  # noqa: ANN401
+    def convert(value: Any, dtype: Any) -> Any:  # noqa: ANN401
         if isinstance(value, jax.Array):
             return value
-        return jnp.asarray(value, known.get(kind) if isinstance(value, int | float) else None)
+        return jnp.asarray(value, dtype if isinstance(value, int | float) else None)
 
-    groups = []
-    for parameter, value in zip(signature.inputs, tensors, strict=True):
-        items = value if isinstance(value, tuple) else () if value is None else (value,)
-        groups.append([convert(item, parameter.type) for item in items])
-    return groups
+    return converted(signature, tensors, known, convert)

@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from opforge.build import LoadedLibrary
 from opforge.errors import ArgumentError
+from opforge.frameworks._programs import arranged, converted
 from opforge.frameworks.tensorflow import _entries
 from opforge.frameworks.tensorflow._entries import Entry, entry_for, entry_of
-from opforge.frameworks.tensorflow._execute import execute
+from opforge.frameworks.tensorflow._execute import bind, execute
 from opforge.schema import Operator, Signature
 from opforge.schema.attributes import coerce_all
 
@@ -65,7 +66,8 @@ def specialize(operator: Operator) -> Callable[..., Any]:
                     try:
                         return shortest(*tensors)
                     except (ValueError, TypeError, tf.errors.InvalidArgumentError):
-                        pass  # what is wrong is said below
+                        bind(entry, [[tensor] for tensor in tensors], {})  # says in our words what does not fit
+                        raise
         return call(operator, operator.arrange(tensors, {}), attributes)
 
     return function
@@ -96,17 +98,7 @@ def function(key: str) -> Callable[..., Any]:
     entry = entry_of(key)
 
     def call(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        inputs = entry.signature.inputs
-        if len(tensors) > len(inputs):
-            raise ArgumentError(
-                "wrong number of inputs",
-                where=entry.where,
-                expected=entry.signature.expected_inputs(),
-                got=len(tensors),
-            )
-        filled = (*tensors, *[() if p.variadic else None for p in inputs[len(tensors) :]])
-        arranged = [tuple(t) if p.variadic else t for p, t in zip(inputs, filled, strict=True)]
-        return _call(entry, arranged, attributes)
+        return _call(entry, arranged(entry.where, entry.signature, tensors), attributes)
 
     return call
 
@@ -167,14 +159,10 @@ def _converted(signature: Signature, tensors: Sequence[Any]) -> list[list[Any]]:
             if hasattr(item, "dtype") and not isinstance(item, int | float):
                 known.setdefault(parameter.type, tf.as_dtype(getattr(item.dtype, "name", item.dtype)))
 
-    def convert(value: Any, kind: str) -> Any:  # noqa: ANN401
+    def convert(value: Any, dtype: Any) -> Any:  # noqa: ANN401
         if isinstance(value, tf.Tensor):
             return value
         weak = isinstance(value, int | float) and not isinstance(value, np.generic)
-        return tf.convert_to_tensor(value, known.get(kind) if weak else None)
+        return tf.convert_to_tensor(value, dtype if weak else None)
 
-    groups = []
-    for parameter, value in zip(signature.inputs, tensors, strict=True):
-        items = value if isinstance(value, tuple) else () if value is None else (value,)
-        groups.append([convert(item, parameter.type) for item in items])
-    return groups
+    return converted(signature, tensors, known, convert)
