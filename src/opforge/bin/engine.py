@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from opforge import _paths
-from opforge.engines import Availability, TensorInfo
+from opforge.bin.decode import NUMPY_DTYPES
+from opforge.engines import Availability, NodeTime, TensorInfo, Traits
 
 __all__ = ["OpforgeEngine", "engine"]
 
@@ -32,6 +33,11 @@ class OpforgeEngine:
             )
         return Availability(True, version=__version__)
 
+    def traits(self) -> Traits:
+        """Every dtype of the format; operators run by bytecode and kernel libraries."""
+        dtypes = tuple(str(dtype) for dtype in NUMPY_DTYPES.values())
+        return Traits(("cpu",), dtypes, True, ("kernels", "bodies"), (".onnx", ".bin"))
+
     def prepare(self) -> None:
         """Load the native runtime."""
         from opforge.bin.native import native
@@ -51,6 +57,20 @@ class OpforgeEngine:
             compile_model(model, target)
             # The mapping outlives the name: Linux keeps the file until the session closes it.
             return _Loaded(Session(target, threads=threads, libraries=_libraries(target)))
+
+    def profile(
+        self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
+    ) -> list[NodeTime]:
+        """Measure each node of the compiled program."""
+        session = self.load(model, threads=threads).session
+        session.run(inputs)
+        session.profile()
+        for _ in range(runs):
+            session.run(inputs)
+        return [
+            NodeTime(t.output, f"{t.domain}::{t.op}" if t.domain else t.op, "cpu", t.runs, t.nanoseconds)
+            for t in session.node_times()
+        ]
 
 
 def _libraries(path: Path) -> list[Path]:

@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 _COMMANDS = Path(__file__).parent / "commands"
 # The order in which a newcomer meets them; commands that are not named here follow by name.
-_ORDER = ("new", "check", "build", "export", "simplify", "compile", "run", "compare", "inspect", "doctor")
+_ORDER = ("new", "check", "build", "export", "simplify", "compile", "run", "compare", "bench", "inspect", "doctor")
 _EPILOG = """\b
 A first operator, from nothing to a running .bin:
   opforge new MyGate                                  a folder with a formula to edit

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Array", "Availability", "Engine", "LoadedModel", "TensorInfo"]
+__all__ = ["Array", "Availability", "Engine", "LoadedModel", "NodeTime", "TensorInfo", "Traits"]
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +38,44 @@ class TensorInfo:
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...]
     kind: str = "tensor"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What an engine can do, for tables and for choosing.
+
+    Attributes:
+        devices: where it computes here: "cpu", "cuda", ... as found on this machine.
+        dtypes: NumPy names of the element types that inputs and outputs may have.
+        dynamic_shapes: whether one loaded model takes inputs of several shapes.
+        operators: how nodes of ours run: "kernels" (our libraries), "bodies" (function bodies), "reference".
+        suffixes: files that ``load`` takes.
+    """
+
+    devices: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    dynamic_shapes: bool
+    operators: tuple[str, ...]
+    suffixes: tuple[str, ...] = (".onnx",)
+
+
+@dataclass(frozen=True)
+class NodeTime:
+    """Time of one executed node, summed over the profiled runs.
+
+    Attributes:
+        name: of the node, or of its first output, as the engine knows it.
+        operator: ``domain::Name``, or the plain name of a standard operator.
+        device: what ran it: a device, or the engine's part (an execution provider).
+        runs: how often it ran.
+        nanoseconds: sum over the runs.
+    """
+
+    name: str
+    operator: str
+    device: str
+    runs: int
+    nanoseconds: int
 
 
 class LoadedModel(Protocol):
@@ -68,10 +106,24 @@ class Engine(Protocol):
         """Say whether the engine can be used here."""
         ...
 
+    def traits(self) -> Traits:
+        """Say what the engine can do; asked only where it is available."""
+        ...
+
     def prepare(self) -> None:
         """Import what loading needs, so that the time of loading a model is that of the model."""
         ...
 
     def load(self, model: Path, *, threads: int | None = None) -> LoadedModel:
         """Load an ONNX model (or the engine's own file). ``threads=None`` leaves the choice to the engine."""
+        ...
+
+    def profile(
+        self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
+    ) -> Sequence[NodeTime]:
+        """Load, run ``runs`` times after one that is not counted, and give each node's time in order of execution.
+
+        Raises:
+            UnsupportedError: the engine does not say what its nodes take.
+        """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.verify._engines import default_engines, engines, find_engine
+from opforge.verify._engines import choose_engines, default_engines, engines, find_engine
 from opforge.verify._inputs import flat_values, gather_values, load_npz, random_inputs
 from opforge.verify._measures import Difference, measure
 from opforge.verify.checking import CheckReport, check
@@ -13,6 +13,7 @@ __all__ = [
     "Comparison",
     "Difference",
     "check",
+    "choose_engines",
     "compare",
     "default_engines",
     "engines",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from opforge.bin.engine import engine as opforge_engine
@@ -9,7 +10,11 @@ from opforge.engines import Engine, folder_engines
 from opforge.errors import ArgumentError, Candidate, CandidateError
 from opforge.onnx._read import read_model
 
-__all__ = ["default_engines", "engines", "find_engine"]
+__all__ = ["ALL", "REFERENCE", "choose_engines", "default_engines", "engines", "find_engine"]
+
+ALL = "all"
+"""Stands for every engine that can be used here."""
+REFERENCE = "reference"
 
 
 def engines() -> dict[str, Engine]:
@@ -26,12 +31,38 @@ def find_engine(name: str) -> Engine:
     """
     known = engines()
     if name not in known:
-        raise ArgumentError(f"there is no engine {name!r}", expected=f"one of {', '.join(known)}")
+        raise ArgumentError(f"there is no engine {name!r}", expected=f"one of {', '.join(known)}, or {ALL}")
     state = known[name].availability()
     if not state.ok:
         raise CandidateError("the engine cannot be used here", [Candidate(name, state.reason)], hint=state.hint)
     known[name].prepare()
     return known[name]
+
+
+def choose_engines(names: Sequence[str], model: Path) -> tuple[list[str], dict[str, str]]:
+    """Replace ``all`` among names by every engine that is here and takes such a file; ONNX's evaluator comes last.
+
+    Returns:
+        The names, and those that ``all`` leaves out, each with its reason and how to get it.
+    """
+    if ALL not in names:
+        return list(names), {}
+    chosen, skipped = [name for name in names if name != ALL], {}
+    known = engines()
+    for name in sorted(known, key=lambda n: n == REFERENCE):
+        state = known[name].availability()
+        if name in chosen:
+            continue
+        if not state.ok:
+            skipped[name] = f"{state.reason}: {state.hint}" if state.hint else state.reason
+            continue
+        known[name].prepare()
+        suffixes = known[name].traits().suffixes
+        if model.suffix in suffixes:
+            chosen.append(name)
+        else:
+            skipped[name] = f"takes {', '.join(suffixes)}"
+    return chosen, skipped
 
 
 def default_engines(model: Path) -> tuple[str, str]:
@@ -41,4 +72,4 @@ def default_engines(model: Path) -> tuple[str, str]:
     known = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
     custom = {(node.domain, node.op_type) for node in proto.graph.node if node.domain not in known}
     usable = engines()["onnxruntime"].availability().ok and custom <= bodies
-    return "opforge", "onnxruntime" if usable else "reference"
+    return "opforge", "onnxruntime" if usable else REFERENCE

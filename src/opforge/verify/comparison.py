@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.engines import Array, TensorInfo
-from opforge.errors import ArgumentError, CheckFailure
-from opforge.verify._engines import find_engine
+from opforge.errors import ArgumentError, CheckFailure, OpforgeError
+from opforge.verify._engines import choose_engines, find_engine
 from opforge.verify._inputs import check_names, flat_values, gather_values, load_npz, model_path, random_inputs
 from opforge.verify._measures import Difference, explain, measure
 
@@ -46,6 +46,7 @@ class Comparison:
         rtol: relative tolerance.
         atol: absolute tolerance.
         outputs: arrays by engine and output name.
+        skipped: engines that were left out, with the reason.
     """
 
     reference: str
@@ -53,6 +54,7 @@ class Comparison:
     atol: float
     rows: list[Row] = field(default_factory=list)
     outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -70,6 +72,7 @@ class Comparison:
             "atol": self.atol,
             "passed": self.passed,
             "rows": [{"engine": r.engine, "output": r.output, **r.difference.as_dict()} for r in self.rows],
+            "skipped": self.skipped,
         }
 
     def require(self) -> None:
@@ -95,55 +98,54 @@ def compare(
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
     threads: int | None = None,
+    optional: Collection[str] = (),
 ) -> Comparison:
     """Run ``model`` in every engine on the same inputs; the last engine is the reference.
 
     Args:
         model: an ONNX model or its file (or a .bin when only opforge runs it).
         inputs: arrays by name, an .npz file, or None for random ones by the declared inputs.
-        engines: names; or name -> model file of that engine, or name -> callable from inputs to outputs.
+        engines: names, among them perhaps ``"all"`` for every engine that is here; or name -> model file of that
+            engine, or name -> callable from inputs to outputs.
         rtol: relative tolerance.
         atol: absolute tolerance.
         seed: of random inputs.
         sizes: values of named dimensions for random inputs.
         threads: threads per engine; None leaves it to each.
+        optional: engines that are left out, with the reason, where they cannot run the model; those that ``"all"``
+            stands for are.
 
     Raises:
         ArgumentError: fewer than two engines, unknown engine or input names.
     """
     with model_path(model) as path:
-        chosen: Mapping[str, str | Path | Runner] = (
-            engines if isinstance(engines, Mapping) else dict.fromkeys(engines, path)
+        skipped: dict[str, str] = {}
+        chosen: Mapping[str, str | Path | Runner]
+        if isinstance(engines, Mapping):
+            chosen = engines
+        else:
+            names, skipped = choose_engines(engines, path)
+            optional = {*optional, *names} - set(engines)
+            chosen = dict.fromkeys(names, path)
+        if len(chosen) < 2:
+            raise ArgumentError("comparing needs at least two engines", where="compare", got=f"{list(chosen)}")
+        runners, infos = _load(chosen, threads, optional, skipped)
+        outputs: dict[str, dict[str, Array]] = {}
+        values = _inputs(inputs, infos, seed, sizes)
+        for name, run in runners.items():
+            try:
+                outputs[name] = flat_values(run(values))
+            except OpforgeError as problem:
+                if name not in optional:
+                    raise
+                skipped[name] = str(problem)
+    if len(outputs) < 2:
+        raise ArgumentError(
+            "fewer than two engines run the model", where="compare", got=str(list(outputs)), hint=_reasons(skipped)
         )
-        return _compare(chosen, inputs, rtol, atol, seed, sizes, threads)
-
-
-def _compare(
-    chosen: Mapping[str, str | Path | Runner],
-    inputs: Mapping[str, Array] | str | Path | None,
-    rtol: float,
-    atol: float,
-    seed: int,
-    sizes: Mapping[str, int] | None,
-    threads: int | None,
-) -> Comparison:
-    if len(chosen) < 2:
-        raise ArgumentError("comparing needs at least two engines", where="compare", got=f"{list(chosen)}")
-    runners: dict[str, Runner] = {}
-    infos: Sequence[TensorInfo] | None = None
-    for name, source in chosen.items():
-        if callable(source):
-            runners[name] = source
-            continue
-        loaded = find_engine(name).load(Path(source), threads=threads)
-        runners[name] = loaded.run
-        infos = infos or loaded.inputs
-    values = _inputs(inputs, infos, seed, sizes)
-    result = Comparison(list(runners)[-1], rtol, atol)
-    for name, run in runners.items():
-        result.outputs[name] = flat_values(run(values))
-    expected = result.outputs[result.reference]
-    for name, got in result.outputs.items():
+    result = Comparison(list(outputs)[-1], rtol, atol, outputs=outputs, skipped=skipped)
+    expected = outputs[result.reference]
+    for name, got in outputs.items():
         if name == result.reference:
             continue
         if set(got) != set(expected):
@@ -152,6 +154,35 @@ def _compare(
             )
         result.rows += [Row(name, key, measure(got[key], expected[key], rtol=rtol, atol=atol)) for key in expected]
     return result
+
+
+def _load(
+    chosen: Mapping[str, str | Path | Runner],
+    threads: int | None,
+    optional: Collection[str],
+    skipped: dict[str, str],
+) -> tuple[dict[str, Runner], Sequence[TensorInfo] | None]:
+    """Load every engine; what the first one with a declaration says of the inputs comes along."""
+    runners: dict[str, Runner] = {}
+    infos: Sequence[TensorInfo] | None = None
+    for name, source in chosen.items():
+        if callable(source):
+            runners[name] = source
+            continue
+        try:
+            loaded = find_engine(name).load(Path(source), threads=threads)
+        except OpforgeError as problem:
+            if name not in optional:
+                raise
+            skipped[name] = str(problem)
+            continue
+        runners[name] = loaded.run
+        infos = infos or loaded.inputs
+    return runners, infos
+
+
+def _reasons(skipped: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {reason.splitlines()[0]}" for name, reason in skipped.items())
 
 
 def _inputs(

@@ -9,9 +9,10 @@ from onnx import TensorProto, helper
 
 import opforge as of
 from opforge.bin.engine import OpforgeEngine
-from opforge.errors import ArgumentError, CandidateError, MissingOperatorError
+from opforge.errors import ArgumentError, CandidateError, MissingOperatorError, UnsupportedError
 from opforge.onnx import one_node_model
-from opforge.verify import default_engines, engines, find_engine
+from opforge.verify import choose_engines, default_engines, engines, find_engine, random_inputs
+from opforge.verify.benchmark import time_engines
 
 pytestmark = pytest.mark.compiler
 
@@ -89,6 +90,67 @@ def test_the_reference_computes_kernel_operators(tmp_path):
 
 def test_a_model_with_bodies_is_held_against_onnx_runtime(swish):
     assert default_engines(swish) == ("opforge", "onnxruntime")
+
+
+def test_every_engine_says_what_it_can_do():
+    for engine in engines().values():
+        if engine.availability().ok:
+            engine.prepare()
+            traits = engine.traits()
+            assert "cpu" in traits.devices and "float32" in traits.dtypes and ".onnx" in traits.suffixes
+            assert set(traits.operators) <= {"kernels", "bodies", "reference"} and traits.operators
+
+
+@pytest.mark.parametrize("name", [n for n in engines() if n != "reference"])
+def test_an_engine_measures_its_nodes(name, swish):
+    x = {"x": np.ones((64, 64), np.float32)}
+    times = find_engine(name).profile(swish, x, runs=3, threads=1)
+    assert times and {t.runs for t in times} == {3}
+    assert all(t.operator and t.device and t.nanoseconds >= 0 for t in times)
+
+
+def test_the_evaluator_measures_nothing(swish):
+    with pytest.raises(UnsupportedError, match="measures no nodes"):
+        find_engine("reference").profile(swish, {"x": np.ones((2, 2), np.float32)})
+
+
+def test_all_stands_for_every_engine_that_is_here_with_the_evaluator_last(swish, monkeypatch):
+    names, skipped = choose_engines(["all"], swish)
+    assert names[0] == "opforge" and names[-1] == "reference" and "onnxruntime" in names
+    assert set(names) | set(skipped) == set(engines())
+    names, skipped = choose_engines(["reference", "all"], swish)
+    assert names[0] == "reference" and names.count("reference") == 1
+    monkeypatch.setattr("opforge._paths.runtime_library", lambda: Path("/nowhere/libopforge.so"))
+    names, skipped = choose_engines(["all"], swish)
+    assert "opforge" not in names and "make native" in skipped["opforge"]
+
+
+def test_a_bin_is_for_opforge_alone(swish, tmp_path):
+    of.compile(swish, tmp_path / "swish.bin")
+    names, skipped = choose_engines(["all"], tmp_path / "swish.bin")
+    assert names == ["opforge"]
+    assert skipped["reference"] == "takes .onnx"
+
+
+def test_comparing_all_leaves_out_what_cannot_run_the_model(tmp_path):
+    operator = of.load("opforge.ops:Swish")[0]
+    model = one_node_model(operator)
+    del model.functions[:]
+    onnx.save(model, tmp_path / "bare.onnx")
+    result = of.compare(tmp_path / "bare.onnx", engines=["all"])
+    assert result and result.reference == "reference"
+    assert {"opforge", "reference"} <= set(result.outputs)
+    assert "Swish" in result.skipped["onnxruntime"]
+    with pytest.raises(MissingOperatorError):
+        of.compare(tmp_path / "bare.onnx", engines=["onnxruntime", "reference"])
+
+
+def test_timing_names_every_engine_once_and_holds_them_against_the_first(swish):
+    names = ["opforge", "onnxruntime"]
+    result = time_engines(swish, lambda infos: random_inputs(infos, sizes={"S0": 64}), names, rounds=3, threads=1)
+    assert [row.engine for row in result.rows] == names
+    assert result.rows[0].ratio == 1 and result.rows[0].max_abs == 0
+    assert all(0 < row.best_ms <= row.median_ms and row.max_abs < 1e-5 for row in result.rows)
 
 
 def test_an_engine_that_cannot_be_used_says_why(monkeypatch):

@@ -21,6 +21,7 @@ _EPILOG = """\b
 Examples:
   opforge compare model.onnx --package my_gate            opforge against ONNX Runtime
   opforge compare model.onnx --engine opforge --engine reference     against ONNX's own evaluator
+  opforge compare model.onnx --engine all                 every engine that is here
   opforge compare model.onnx --bin model.bin --size N=64
   opforge compare model.onnx --torch net.py:make          also against the torch module
 """
@@ -32,7 +33,7 @@ Examples:
     "--engine",
     "names",
     multiple=True,
-    help="Engine, repeatable; the last is the reference. [default: opforge, onnxruntime; "
+    help="Engine, repeatable, or all that are here; the last is the reference. [default: opforge, onnxruntime; "
     "or ONNX's own evaluator, `reference`, where a custom node has no body]",
 )
 @click.option(
@@ -78,25 +79,29 @@ def command(
     if words and npz is not None:
         raise ArgumentError("give --input or --npz, not both", where="compare")
     load_packages(packages)
+    engines, skipped = _engines(model, names, bin_path, factory)
     with progress("running the engines", as_json):
         result = compare(
             model,
             npz or (parse_inputs(words) if words else None),
-            engines=_engines(model, names, bin_path, factory),
+            engines=engines,
+            optional=() if skipped is None else set(engines) - {*names, "torch"},
             rtol=rtol,
             atol=atol,
             seed=seed,
             sizes=parse_sizes(sizes),
             threads=threads,
         )
+    result.skipped = {**(skipped or {}), **result.skipped}
     emit(result.as_dict(), as_json, lambda: _print(result))
     return 0 if result.passed else 1
 
 
 def _engines(
     model: Path, names: tuple[str, ...], bin_path: Path | None, factory: str | None
-) -> dict[str, str | Path | Runner]:
-    from opforge.verify import default_engines
+) -> tuple[dict[str, str | Path | Runner], dict[str, str] | None]:
+    """Give what runs the model, and the engines that `all` leaves out (None where it is not asked for)."""
+    from opforge.verify import choose_engines, default_engines
 
     found: dict[str, str | Path | Runner] = {}
     if factory:
@@ -106,11 +111,12 @@ def _engines(
         with author_code("the factory fails", factory):
             made = make()
         found["torch"] = torch_runner(made[0] if isinstance(made, tuple) else made, model)
-    for name in names or default_engines(model):
+    chosen, skipped = choose_engines(names or default_engines(model), model)
+    for name in chosen:
         if name == "torch" and factory is None:
             raise ArgumentError("the torch engine needs a module", where="compare", hint="--torch module.py:factory")
         found[name] = found.pop(name) if name in found else bin_path if name == "opforge" and bin_path else model
-    return found
+    return found, skipped if "all" in names else None
 
 
 def _print(result: Comparison) -> None:
@@ -126,3 +132,5 @@ def _print(result: Comparison) -> None:
     for row in result.rows:
         if not row.difference.passed:
             click.echo(f"FAILED {row.engine}, {row.output}: {row.explain(result)}")
+    for name, reason in result.skipped.items():
+        click.echo(f"left out {name}: {reason.splitlines()[0]}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -14,7 +14,10 @@ import numpy as np
 from opforge._files import whole_file
 from opforge.cli._output import emit, json_option, progress, shape_text, table
 from opforge.cli._targets import load_packages, parse_inputs, parse_sizes
-from opforge.errors import ArgumentError
+from opforge.errors import ArgumentError, OpforgeError
+
+if TYPE_CHECKING:
+    from opforge.engines import TensorInfo
 
 __all__ = ["command"]
 
@@ -23,6 +26,7 @@ Examples:
   opforge run gate.bin --random
   opforge run gate.bin --random --size N=128 --repeat 20 --threads 1
   opforge run gate.bin --input x=x.npy --output result.npz
+  opforge run gate.onnx --random --engine all
 """
 
 
@@ -36,7 +40,9 @@ Examples:
 @click.option("--size", "sizes", multiple=True, help="NAME=NUMBER: a named dimension of random inputs.")
 @click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the outputs to this .npz file.")
-@click.option("--engine", default="opforge", show_default=True, help="opforge, or another engine for .onnx models.")
+@click.option(
+    "--engine", default="opforge", show_default=True, help="opforge, another engine for .onnx models, or all."
+)
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="Timed runs.")
 @click.option("--threads", type=click.IntRange(1), help="Threads. [default: all that the process may use]")
 @click.option("--package", "packages", multiple=True, help="Package or folder with operators that MODEL uses.")
@@ -59,67 +65,121 @@ def command(
 
     Inputs come from --input, --npz, or --random.
     """
-    from opforge.verify import find_engine, flat_values, gather_values, load_npz, random_inputs
+    from opforge.verify import choose_engines
 
     if sum((bool(words), npz is not None, draw)) > 1:
         raise ArgumentError("give one of --input, --npz and --random", where="run")
     if sizes and not draw:
         raise ArgumentError("--size is for --random", where="run")
     load_packages(packages)
-    with progress(f"running {model.name}", as_json):
+    names, skipped = choose_engines([engine], model)
+    if output is not None and engine == "all":
+        raise ArgumentError("--output keeps the outputs of one engine", where="run", got="--engine all")
+
+    def given(infos: Sequence[TensorInfo]) -> dict[str, Any]:
+        return _inputs(model, infos, words, npz, draw, sizes, seed)
+
+    runs: list[dict[str, Any]] = []
+    for name in names:
+        with progress(f"running {model.name} in {name}", as_json):
+            try:
+                runs.append(_run(name, model, given, repeat, threads, output))
+            except OpforgeError as problem:
+                if engine != "all" or isinstance(problem, InputsMissing):
+                    raise
+                skipped[name] = str(problem)
+    content = runs[0] if engine != "all" else {"model": str(model), "engines": runs, "skipped": skipped}
+
+    def text() -> None:
+        for run in runs:
+            if engine == "all":
+                click.echo(f"{run['engine']}:")
+            _print(run)
+        for name, reason in skipped.items():
+            click.echo(f"left out {name}: {reason.splitlines()[0]}")
+
+    emit(content, as_json, text)
+
+
+class InputsMissing(ArgumentError):
+    """No inputs were given; no other engine can help that."""
+
+
+def _inputs(
+    model: Path,
+    infos: Sequence[TensorInfo],
+    words: tuple[str, ...],
+    npz: Path | None,
+    draw: bool,
+    sizes: tuple[str, ...],
+    seed: int,
+) -> dict[str, Any]:
+    from opforge.verify import gather_values, load_npz, random_inputs
+
+    if npz is not None:
+        return gather_values(load_npz(npz), infos)
+    if words:
+        return gather_values(parse_inputs(words), infos)
+    if draw or not infos:
+        return random_inputs(infos, seed=seed, sizes=parse_sizes(sizes))
+    names = ", ".join(
+        f"{i.name}: {'' if i.kind == 'tensor' else f'{i.kind} of '}{i.dtype}{shape_text(i.shape)}" for i in infos
+    )
+    hint = "give --input NAME=FILE.npy for each, --npz FILE, or --random"
+    raise InputsMissing("the inputs are missing", where=str(model), expected=names, hint=hint)
+
+
+def _run(
+    engine: str,
+    model: Path,
+    given: Callable[[Sequence[TensorInfo]], dict[str, Any]],
+    repeat: int,
+    threads: int | None,
+    output: Path | None,
+) -> dict[str, Any]:
+    from opforge.verify import find_engine, flat_values
+
+    found = find_engine(engine)
+    started = time.perf_counter()
+    loaded = found.load(model, threads=threads)
+    load_ms = (time.perf_counter() - started) * 1e3
+    inputs = given(loaded.inputs)
+    times = []
+    for _ in range(repeat):
         started = time.perf_counter()
-        loaded = find_engine(engine).load(model, threads=threads)
-        load_ms = (time.perf_counter() - started) * 1e3
-        if npz is not None:
-            inputs = gather_values(load_npz(npz), loaded.inputs)
-        elif words:
-            inputs = gather_values(parse_inputs(words), loaded.inputs)
-        elif draw or not loaded.inputs:
-            inputs = random_inputs(loaded.inputs, seed=seed, sizes=parse_sizes(sizes))
-        else:
-            names = ", ".join(
-                f"{i.name}: {'' if i.kind == 'tensor' else f'{i.kind} of '}{i.dtype}{shape_text(i.shape)}"
-                for i in loaded.inputs
-            )
-            hint = "give --input NAME=FILE.npy for each, --npz FILE, or --random"
-            raise ArgumentError("the inputs are missing", where=str(model), expected=names, hint=hint)
-        times = []
-        for _ in range(repeat):
-            started = time.perf_counter()
-            results = loaded.run(inputs)
-            times.append((time.perf_counter() - started) * 1e3)
-    shown, outputs = flat_values(inputs), flat_values(results)
+        results = loaded.run(inputs)
+        times.append((time.perf_counter() - started) * 1e3)
+    outputs = flat_values(results)
     if output is not None:
         _write(output, outputs)
-    figures = {name: _figures(value) for name, value in outputs.items()}
-    content: dict[str, Any] = {
+    return {
         "model": str(model),
         "engine": engine,
         "load_ms": round(load_ms, 3),
         "run_ms": round(median(times), 4),
         "runs": repeat,
-        "inputs": {name: list(value.shape) for name, value in shown.items()},
-        "outputs": figures,
+        "inputs": {name: list(value.shape) for name, value in flat_values(inputs).items()},
+        "input_dtypes": {name: str(value.dtype) for name, value in flat_values(inputs).items()},
+        "outputs": {name: _figures(value) for name, value in outputs.items()},
         "empty": [name for name, value in results.items() if value is None],
         "written": None if output is None else str(output),
     }
 
-    def text() -> None:
-        for name, value in shown.items():
-            click.echo(f"input {name}: {value.dtype}{shape_text(value.shape)}")
-        rows = [
-            (n, f["dtype"], shape_text(f["shape"]), *(_short(f[k]) for k in ("min", "max", "mean")), f["non_finite"])
-            for n, f in figures.items()
-        ]
-        table(None, ("output", "dtype", "shape", "min", "max", "mean", "not finite"), rows)
-        for name in content["empty"]:
-            click.echo(f"{name} is an optional that is empty")
-        count = f"median of {repeat} runs" if repeat > 1 else "the first run"
-        click.echo(f"load {load_ms:.2f} ms, run {median(times):.3f} ms ({count})")
-        if output is not None:
-            click.echo(f"wrote {output}")
 
-    emit(content, as_json, text)
+def _print(run: dict[str, Any]) -> None:
+    for name, shape in run["inputs"].items():
+        click.echo(f"input {name}: {run['input_dtypes'][name]}{shape_text(shape)}")
+    rows = [
+        (n, f["dtype"], shape_text(f["shape"]), *(_short(f[k]) for k in ("min", "max", "mean")), f["non_finite"])
+        for n, f in run["outputs"].items()
+    ]
+    table(None, ("output", "dtype", "shape", "min", "max", "mean", "not finite"), rows)
+    for name in run["empty"]:
+        click.echo(f"{name} is an optional that is empty")
+    count = f"median of {run['runs']} runs" if run["runs"] > 1 else "the first run"
+    click.echo(f"load {run['load_ms']:.2f} ms, run {run['run_ms']:.3f} ms ({count})")
+    if run["written"] is not None:
+        click.echo(f"wrote {run['written']}")
 
 
 def _write(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from opforge.engines.onnxruntime._engine import OnnxRuntime
 
-__all__ = ["OnnxRuntime", "engine"]
+__all__ = ["OnnxRuntime", "engines"]
 
-engine = OnnxRuntime()
+engines = (OnnxRuntime(),)

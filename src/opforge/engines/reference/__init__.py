@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from opforge.engines.reference._engine import Reference
 
-__all__ = ["Reference", "engine"]
+__all__ = ["Reference", "engines"]
 
-engine = Reference()
+engines = (Reference(),)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opforge.engines._protocol import Array, Availability, TensorInfo
+from opforge.engines._protocol import Array, Availability, NodeTime, TensorInfo, Traits
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.onnx._read import read_model
 from opforge.schema import DType, Operator, discover, registry
@@ -29,6 +29,12 @@ class Reference:
         import onnx
 
         return Availability(True, version=f"onnx {onnx.__version__}")
+
+    def traits(self) -> Traits:
+        """NumPy's types; operators of ours by their references."""
+        dtypes = ("bool", "float16", "float32", "float64", "bfloat16")
+        integers = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+        return Traits(("cpu",), (*dtypes, *integers), True, ("reference",))
 
     def prepare(self) -> None:
         """Import the evaluator."""
@@ -67,6 +73,12 @@ class Reference:
                 "ONNX's reference evaluator cannot run this model", where=str(model), got=str(problem)
             ) from problem
         return _Loaded(proto, evaluator)
+
+    def profile(
+        self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
+    ) -> list[NodeTime]:
+        """Refuse: the evaluator measures nothing, and what it takes says nothing of an engine."""
+        raise UnsupportedError("ONNX's reference evaluator measures no nodes", where="reference")
 
 
 def _graphs(model: onnx.ModelProto) -> list[Sequence[Any]]:

@@ -1,0 +1,63 @@
+"""The command line over every engine that is here: run, compare, bench."""
+
+import json
+
+import onnx
+import pytest
+
+import opforge as of
+from opforge.cli import main
+from opforge.onnx import one_node_model
+
+pytestmark = pytest.mark.compiler
+
+
+@pytest.fixture(scope="module")
+def swish(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "swish.onnx"
+    onnx.save(one_node_model(of.load("opforge.ops:Swish")[0]), path)
+    return path
+
+
+def said(capsys, *words):
+    code = main([*words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_run_in_all_engines(swish, capsys):
+    code, result = said(capsys, "run", str(swish), "--random", "--engine", "all")
+    assert code == 0
+    names = [run["engine"] for run in result["engines"]]
+    assert names[0] == "opforge" and names[-1] == "reference"
+    means = [run["outputs"]["y"]["mean"] for run in result["engines"]]
+    assert max(means) - min(means) < 1e-6
+
+
+def test_run_in_all_engines_writes_no_single_file(swish, capsys, tmp_path):
+    code, result = said(capsys, "run", str(swish), "--random", "--engine", "all", "--output", str(tmp_path / "o.npz"))
+    assert code == 2 and "--output keeps the outputs of one engine" in result["error"]["message"]
+
+
+def test_run_without_inputs_names_them_once(swish, capsys):
+    code, result = said(capsys, "run", str(swish), "--engine", "all")
+    assert code == 2 and "the inputs are missing" in result["error"]["message"]
+
+
+def test_compare_all_engines(swish, capsys):
+    code, result = said(capsys, "compare", str(swish), "--engine", "all")
+    assert code == 0 and result["passed"] and result["reference"] == "reference"
+    assert {"opforge", "onnxruntime"} <= {row["engine"] for row in result["rows"]}
+
+
+def test_bench_all_engines(swish, capsys):
+    code, result = said(capsys, "bench", str(swish), "--engine", "all", "--threads", "1", "--rounds", "3")
+    assert code == 0 and result["rounds"] == 3
+    assert result["rows"][0]["engine"] == "opforge" and result["rows"][0]["ratio"] == 1
+    assert main(["bench", str(swish), "--rounds", "3", "--threads", "1", "--size", "S0=8"]) == 0
+    text = capsys.readouterr().out
+    assert "opforge / it" in text and "medians of 3 interleaved blocks" in text
+
+
+def test_bench_names_an_unknown_engine(swish, capsys):
+    code, result = said(capsys, "bench", str(swish), "--engine", "nowhere")
+    assert code == 2 and "there is no engine 'nowhere'" in result["error"]["message"]
