@@ -15,11 +15,13 @@ struct Strip {
   int64_t step;  // input pixels per output pixel
 };
 
-// n neighbouring pixels.
-void pixels(Strip& s, int64_t n) {
+// n neighbouring pixels; the next ones begin `next` input pixels behind the first of these.
+void pixels(Strip& s, int64_t n, int64_t next) {
   DenseTile& t = s.tile;
   while (n > 0) {
     const int64_t p = next_rows(s.fn, n, s.most, s.step == 1);
+    t.soon = n > p ? p * s.step : next;
+    next -= p * s.step;
     s.fn[p](t);
     t.whole += p * s.step * 16;
     t.half += p * s.step * 8;
@@ -95,7 +97,7 @@ void conv_direct(const ConvArgs& a, int64_t image0, int64_t image1, int64_t y0, 
           table.pair(t);
           continue;
         }
-        pixels(s, one_row ? (y1 - r) * y.width : y.width);
+        pixels(s, one_row ? (y1 - r) * y.width : y.width, t.next);
         if (one_row) break;
       }
     }

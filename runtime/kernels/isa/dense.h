@@ -24,6 +24,7 @@ struct DenseTile {
   const float *weights, *weights_half;  // of the group's first whole block; of the half block
   int64_t weights_block;
   int64_t ahead;  // floats to the weights that are fetched meanwhile
+  int64_t soon;   // input pixels to the next tile
   TileOutput out;
 };
 using DenseFn = void (*)(const DenseTile&);
@@ -40,11 +41,16 @@ template <int P, int NF, bool HF, int PS>
 static void dense_tile(const DenseTile& t) {
   Tile<P, NF, HF> tile;
   tile.begin(t.out.bias);
+  tile.fetch(t.out);
   const int64_t taps = int64_t(t.kernel_h) * t.kernel_w, skipped = int64_t(t.ky0) * t.kernel_w;
+  const int64_t soon = (t.soon + int64_t(t.ky1 - 1) * t.dilation_h * t.row) * 16;
   int64_t k = 0;  // weights before this input block
   for (int64_t b = 0; b < t.blocks; ++b) {
     const int64_t n = b == t.blocks - 1 ? t.tail : 16;
     int64_t at = k + n * skipped;
+    // The next tile's pixels: blocks of channels lie far apart, too many streams for the processor to follow.
+    OPFORGE_UNROLL
+    for (int p = 0; p < P; ++p) __builtin_prefetch(t.whole + b * t.block + soon + p * 16 * PS);
     for (int y = t.ky0; y < t.ky1; ++y) {
       const float* x = t.whole + b * t.block + y * t.dilation_h * t.row * 16;
       for (int i = 0; i < t.kernel_w; ++i, at += n, x += t.dilation_w * 16)

@@ -67,6 +67,18 @@ struct Tile {
     }
   }
 
+  // Fetches the residual, which is wanted at the end.
+  OPFORGE_INLINE void fetch(const TileOutput& t) const {
+    if (t.residual == nullptr) return;
+    const float* from = t.whole + (t.residual - t.base);
+    OPFORGE_UNROLL
+    for (int j = 0; j < NF; ++j) {
+      OPFORGE_UNROLL
+      for (int p = 0; p < P; ++p)
+        __builtin_prefetch(from + j * t.block + p / kRow * t.next + p % kRow * t.row);
+    }
+  }
+
   // n terms of pixels [FROM, TO): x(p, k) = x[p*PS + k*KS], in the second row x[next + (p - ROW)*PS + k*KS];
   // the weights of term k (f32, or widened as they are loaded) lie at weights + k*16 (whole, block apart) and
   // half_block + k*8. Weights that lie `ahead` elements behind are fetched meanwhile (0 = none).
