@@ -17,6 +17,30 @@ struct Window {
   int64_t out_size() const { return out[0] * out[1] * out[2]; }
 };
 
+// The taps of the last dimension that meet the image for any output: kernels of files may be as large as
+// 2^31.
+struct RowTaps {
+  int64_t begin, end;
+  explicit RowTaps(const Window& w) {
+    const int64_t d = w.dilation[2], last = (w.out[2] - 1) * w.stride[2];
+    begin = w.before[2] <= last ? 0 : lesser(w.kernel[2], ceil_div(w.before[2] - last, d));
+    end = w.out[2] > 0 ? greater(begin, lesser(w.kernel[2], ceil_div(w.in[2] + w.before[2], d))) : begin;
+  }
+};
+
+// The outputs [begin, end) of a row that tap `kx` reads within the image, the first of them at element
+// `from`.
+struct RowTap {
+  int64_t begin, end, from;
+  RowTap(const Window& w, int64_t kx) {
+    const int64_t shift = w.before[2] - kx * w.dilation[2];
+    begin = shift <= 0 ? 0 : lesser(w.out[2], ceil_div(shift, w.stride[2]));
+    end = shift + w.in[2] <= 0 ? begin
+                               : greater(begin, lesser(w.out[2], ceil_div(shift + w.in[2], w.stride[2])));
+    from = begin * w.stride[2] - shift;
+  }
+};
+
 // From the attributes kernel_shape, strides, dilations, pads, auto_pad, ceil_mode and the shape [N, C, ...]
 // of X. `kernel` (or null): the kernel's shape when the attribute is absent. False when something does not
 // fit.

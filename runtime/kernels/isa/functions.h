@@ -38,6 +38,7 @@ void concat_channels(const Image& x, const Image& y, int64_t channel0, int64_t i
 void to_plain(const Image& x, float* y, int64_t image, int64_t y0, int64_t y1);
 void from_plain(const float* x, const Image& y, int64_t image, int64_t y0, int64_t y1);
 void epilogue(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
+void pool_row(const PoolRowArgs&);
 void softmax(const float* x, float* y, int64_t rows, int64_t width, int32_t log);
 void layer_norm(const float* x, const float* scale, const float* bias, float* y, float* mean, float* inv_std,
                 int64_t rows, int64_t width, float epsilon);

@@ -33,6 +33,7 @@ const IsaTable table = {
     to_plain,
     from_plain,
     epilogue,
+    pool_row,
     softmax,
     layer_norm,
     rms_norm,

@@ -78,6 +78,16 @@ struct PoolArgs {
   int32_t count_include_pad;
 };
 
+// Outputs of one row of a pool on a plain tensor, whose windows lie within the image; n is at least 4.
+struct PoolRowArgs {
+  const float* x;  // the first element of the first output's window
+  float* y;
+  int64_t n, stride;          // outputs, and elements from one window to the next
+  int64_t taps[3], steps[3];  // of a window: how many, and elements from one to the next
+  float counted;              // what an average divides by
+  bool maximum;
+};
+
 // Attention of the heads that share K and V. Row r is query r % queries of head r / queries; strides in
 // elements.
 struct AttentionArgs {
@@ -234,6 +244,9 @@ struct IsaTable {
   void (*to_plain)(const Image& x, float* y, int64_t image, int64_t y0, int64_t y1);
   void (*from_plain)(const float* x, const Image& y, int64_t image, int64_t y0, int64_t y1);
   void (*epilogue)(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
+
+  // -- windows.cpp --
+  void (*pool_row)(const PoolRowArgs&);
 
   // -- rows.cpp -- n rows of `width` contiguous floats; sums in 16 lanes.
   void (*softmax)(const float* x, float* y, int64_t rows, int64_t width, int32_t log);

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tests.unit.kernels import cases_halves, cases_images, cases_products, cases_standard
+from tests.unit.kernels import cases_halves, cases_images, cases_plain, cases_products, cases_standard
 from tests.unit.kernels.cases_products import Case
 from tests.unit.kernels.graphs import close
 
@@ -21,6 +21,7 @@ FAMILIES: tuple[Family, ...] = (
     *cases_images.FAMILIES,
     *cases_standard.FAMILIES,
     *cases_halves.FAMILIES,
+    *cases_plain.FAMILIES,
 )
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.unit.kernels.one_node import check, compiled, model_of
+from tests.unit.kernels.reference import pad, windows
 
 RNG = np.random.default_rng(11)
 
@@ -179,3 +180,14 @@ def test_reductions(dtype, op):
     }[op]
     want = value.astype(dtype)
     check(f"Reduce{op}", [x, np.array([2])], want=[want], tolerance=1e-12, keepdims=0)
+
+
+@pytest.mark.parametrize("width", [5, 40])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_pools_hand_on_what_is_no_number(width, stride):
+    x = normal(1, 2, 7, width, dtype=np.float32)
+    x[0, 0, 2, 1], x[0, 0, 5, width - 2], x[0, 1, 3, width // 2], x[0, 1, 1, 3] = np.nan, np.inf, np.nan, -np.inf
+    taps = windows(pad(x, [1] * 4, -np.inf), [3, 3], [stride] * 2, [1, 1])
+    options = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [1] * 4}
+    check("MaxPool", [x], want=[taps.max((4, 5)).astype(np.float32)], **options)
+    check("AveragePool", [x], tolerance=1e-6, count_include_pad=1, **options)
