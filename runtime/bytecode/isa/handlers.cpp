@@ -50,6 +50,10 @@ struct Writer {
 
 template <class Do, class V>
 using Result = decltype(Do::of(V{}, V{}));
+// Functions that are long themselves gain nothing from four copies in a loop, and truth values are rare.
+template <class Do, class V>
+constexpr bool kLong = vm::kIsBool<V> || std::is_same_v<Do, Do_pow> || std::is_same_v<Do, Do_mod> ||
+                       std::is_same_v<Do, Do_fmod> || std::is_same_v<Do, Do_atan2>;
 
 template <class Do, class V>
 void unary(const Step& s, char* const* slots, const int32_t* steps, int64_t n) {
@@ -61,8 +65,12 @@ template <class Do, class V>
 void binary(const Step& s, char* const* slots, const int32_t* steps, int64_t n) {
   Reader<V> a(slots, steps, s.a), b(slots, steps, s.b);
   Writer<Result<Do, V>> out(slots, s.out);
+  if constexpr (kLong<Do, V>) {
+    for (int64_t i = 0; i < n; i += V::kSize) out.next(Do::of(a.next(), b.next()));
+  } else {
 #pragma GCC unroll 4
-  for (int64_t i = 0; i < n; i += V::kSize) out.next(Do::of(a.next(), b.next()));
+    for (int64_t i = 0; i < n; i += V::kSize) out.next(Do::of(a.next(), b.next()));
+  }
 }
 template <class Do, class V>
 void ternary(const Step& s, char* const* slots, const int32_t* steps, int64_t n) {

@@ -21,8 +21,6 @@ enum Op {
   kEqual,
   kLess,
   kLessOrEqual,
-  kGreater,
-  kGreaterOrEqual,
   kNeg,
   kAbs,
   kSign,
@@ -33,7 +31,7 @@ enum Op {
   kShift,
 };
 
-constexpr bool compares(Op op) { return op >= kEqual && op <= kGreaterOrEqual; }
+constexpr bool compares(Op op) { return op >= kEqual && op <= kLessOrEqual; }
 constexpr bool is_unary(Op op) { return op == kNeg || op == kAbs || op == kSign || op == kBitNot; }
 
 template <class T>
@@ -76,8 +74,6 @@ auto apply(T a, T b, bool flag) {
   if constexpr (op == kEqual) return a == b;
   if constexpr (op == kLess) return a < b;
   if constexpr (op == kLessOrEqual) return a <= b;
-  if constexpr (op == kGreater) return a > b;
-  if constexpr (op == kGreaterOrEqual) return a >= b;
   if constexpr (op == kNeg) return wrap<T>(uint64_t{0} - x);
   if constexpr (op == kAbs) return a < 0 ? wrap<T>(uint64_t{0} - x) : a;
   if constexpr (op == kSign) return static_cast<T>((a > 0) - (a < 0));
@@ -151,6 +147,17 @@ bool integer(DType dtype) {
   }
 }
 
+// Whether the bits of the result are the same for signed and unsigned integers.
+constexpr bool sign_blind(Op op) {
+  return op == kAdd || op == kSub || op == kMul || op == kEqual || op == kNeg ||
+         (op >= kBitAnd && op <= kBitNot);
+}
+// The loop over T, where the sign does not matter the one over its unsigned twin.
+template <Op op, class T>
+void loop_of(RunContext& c, const Tensor& a, const Tensor& b, bool flag) {
+  loop<op, std::conditional_t<sign_blind(op), std::make_unsigned_t<T>, T>>(c, a, b, flag);
+}
+
 template <Op op>
 Status run_pair(RunContext& c, const Tensor& a, const Tensor& b) {
   // ONNX: fmod=1 truncates (sign of the dividend), fmod=0 floors (sign of the divisor). Of a shift: left.
@@ -158,28 +165,28 @@ Status run_pair(RunContext& c, const Tensor& a, const Tensor& b) {
                                : op == kShift && equals(c.attributes->get_string("direction", ""), "LEFT");
   switch (a.dtype) {
     case DType::kU8:
-      loop<op, uint8_t>(c, a, b, flag);
+      loop_of<op, uint8_t>(c, a, b, flag);
       break;
     case DType::kI8:
-      loop<op, int8_t>(c, a, b, flag);
+      loop_of<op, int8_t>(c, a, b, flag);
       break;
     case DType::kU16:
-      loop<op, uint16_t>(c, a, b, flag);
+      loop_of<op, uint16_t>(c, a, b, flag);
       break;
     case DType::kI16:
-      loop<op, int16_t>(c, a, b, flag);
+      loop_of<op, int16_t>(c, a, b, flag);
       break;
     case DType::kU32:
-      loop<op, uint32_t>(c, a, b, flag);
+      loop_of<op, uint32_t>(c, a, b, flag);
       break;
     case DType::kI32:
-      loop<op, int32_t>(c, a, b, flag);
+      loop_of<op, int32_t>(c, a, b, flag);
       break;
     case DType::kU64:
-      loop<op, uint64_t>(c, a, b, flag);
+      loop_of<op, uint64_t>(c, a, b, flag);
       break;
     default:
-      loop<op, int64_t>(c, a, b, flag);
+      loop_of<op, int64_t>(c, a, b, flag);
   }
   return OPFORGE_STATUS_OK;
 }
@@ -212,6 +219,12 @@ Status shift_infer(InferContext& c) {
   return infer<kShift>(c);
 }
 
+// a > b is b < a.
+template <Op op>
+Status run_swapped(RunContext& c) {
+  return run_pair<op>(c, c.inputs[1], c.inputs[0]);
+}
+
 template <Op op>
 Status run(RunContext& c) {
   if (is_unary(op) || c.n_inputs == 1) return run_pair<op>(c, c.inputs[0], c.inputs[0]);
@@ -235,8 +248,8 @@ constexpr OpKernel kRows[] = {
     {"", "Equal", 7, kNewest, nullptr, infer<kEqual>, run<kEqual>, 0, 2},
     {"", "Less", 7, kNewest, nullptr, infer<kLess>, run<kLess>, 0, 2},
     {"", "LessOrEqual", 12, kNewest, nullptr, infer<kLessOrEqual>, run<kLessOrEqual>, 0, 2},
-    {"", "Greater", 7, kNewest, nullptr, infer<kGreater>, run<kGreater>, 0, 2},
-    {"", "GreaterOrEqual", 12, kNewest, nullptr, infer<kGreaterOrEqual>, run<kGreaterOrEqual>, 0, 2},
+    {"", "Greater", 7, kNewest, nullptr, infer<kLess>, run_swapped<kLess>, 0, 2},
+    {"", "GreaterOrEqual", 12, kNewest, nullptr, infer<kLessOrEqual>, run_swapped<kLessOrEqual>, 0, 2},
     {"", "Neg", 6, kNewest, nullptr, infer<kNeg>, run<kNeg>},
     {"", "Abs", 6, kNewest, nullptr, infer<kAbs>, run<kAbs>},
     {"", "Sign", 9, kNewest, nullptr, infer<kSign>, run<kSign>},
