@@ -198,6 +198,9 @@ enum : uint32_t {
   kAnyOutput = 1u << 3,  // output 0 may be absent where another one is not
   // infer gives the largest shapes that the outputs can have, run sets the final ones and fills them densely.
   kBounded = 1u << 4,
+  // All outputs have one first dimension N, and index n of them depends on index n of those inputs alone that
+  // have as many dimensions and N first: the session may run a few indices at a time.
+  kPerImage = 1u << 5,
 };
 
 struct OpKernel {

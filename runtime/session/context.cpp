@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "session/plugin.h"
+#include "threads/claims.h"
 #include "threads/pool.h"
 
 namespace opforge::session {
@@ -18,17 +19,33 @@ Context::Context(const Model& model, std::shared_ptr<const Plan> plan)
   }
   for (size_t k = 0; k < runs_.size(); ++k) {
     const Step& step = plan_->steps[k];
-    const NodeInfo& info = model_.node(step.node);
-    RunContext& run = runs_[k];
-    run.state = info.state;
-    run.attributes = &info.attributes;
-    run.inputs = tensors_.data() + step.first_tensor;
-    run.outputs = tensors_.data() + step.first_tensor + step.n_inputs;
-    run.n_inputs = step.n_inputs;
-    run.n_outputs = step.n_outputs;
-    run.threads = model_.threads();
-    serve(&run);
+    prepare(step, tensors_.data() + step.first_tensor, model_.threads(), &runs_[k]);
   }
+  for (const Stretch& stretch : plan_->stretches) {
+    lanes_.emplace_back(static_cast<size_t>(stretch.lanes));
+    for (Lane& lane : lanes_.back()) {
+      const auto begin = tensors_.begin() + stretch.first_tensor;
+      lane.tensors.assign(begin, begin + stretch.tensors);
+      lane.runs.resize(stretch.steps);
+      for (uint32_t k = 0; k < stretch.steps; ++k) {
+        const Step& step = plan_->steps[stretch.first_step + k];
+        prepare(step, lane.tensors.data() + (step.first_tensor - stretch.first_tensor),
+                stretch.lanes > 1 ? 1 : model_.threads(), &lane.runs[k]);
+      }
+    }
+  }
+}
+
+void Context::prepare(const Step& step, Tensor* tensors, int32_t threads, RunContext* run) const {
+  const NodeInfo& info = model_.node(step.node);
+  run->state = info.state;
+  run->attributes = &info.attributes;
+  run->inputs = tensors;
+  run->outputs = tensors + step.n_inputs;
+  run->n_inputs = step.n_inputs;
+  run->n_outputs = step.n_outputs;
+  run->threads = threads;
+  serve(run);
 }
 
 Status Context::bind(Arena* arena, Error* error) {
@@ -45,8 +62,22 @@ Status Context::bind(Arena* arena, Error* error) {
     const int64_t scratch = plan_->steps[k].scratch;
     runs_[k].scratch = scratch < 0 ? nullptr : arena->data() + scratch;
   }
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Stretch& stretch = plan_->stretches[i];
+    for (size_t lane = 0; lane < lanes_[i].size(); ++lane) {
+      for (uint32_t k = 0; k < stretch.steps; ++k) {
+        const int64_t scratch = plan_->steps[stretch.first_step + k].scratch;
+        lanes_[i][lane].runs[k].scratch =
+            scratch < 0 ? nullptr : arena->data() + scratch + static_cast<int64_t>(lane) * stretch.lane_bytes;
+      }
+    }
+  }
   for (const Halo& halo : plan_->halos) {
-    if (!halo.every_run) clear_halo(tensors_[halo.tensor]);
+    Tensor tensor = tensors_[halo.tensor];
+    for (int64_t k = 0; k < halo.copies && !halo.every_run; ++k) {
+      clear_halo(tensor);
+      tensor.data = tensor.as<uint8_t>() + halo.apart;
+    }
   }
   arena->user = this;
   arena_ = arena;
@@ -59,8 +90,17 @@ Status Context::run(void* const* inputs, void* const* outputs, Profile* profile,
   for (const Patch& patch : output_patches_) tensors_[patch.tensor].data = outputs[patch.index];
   const PoolRun together(runs_.size() > 1 ? model_.threads() : 1, plan_.get());
   const bool timed = profile->on.load(std::memory_order_relaxed);
-  for (size_t k = 0; k < runs_.size(); ++k) {
-    if (Status status = step(k, timed ? profile : nullptr, error)) return status;
+  Profile* const times = timed ? profile : nullptr;
+  size_t stretch = 0;
+  for (size_t k = 0; k < runs_.size();) {
+    if (stretch < lanes_.size() && plan_->stretches[stretch].first_step == k) {
+      if (Status status = run_stretch(stretch, times, error)) return status;
+      k += plan_->stretches[stretch++].steps;
+      continue;
+    }
+    if (Status status = step(plan_->steps[k], &runs_[k], tensors_.data(), 0, true, times, error))
+      return status;
+    ++k;
   }
   for (const Copy& copy : plan_->copies) {
     const void* from = copy.from.kind == Place::kFixed    ? copy.from.data
@@ -73,18 +113,65 @@ Status Context::run(void* const* inputs, void* const* outputs, Profile* profile,
   return OPFORGE_STATUS_OK;
 }
 
-Status Context::step(size_t k, Profile* profile, Error* error) {
-  const Step& step = plan_->steps[k];
-  RunContext& run = runs_[k];
+Status Context::run_pass(const Stretch& stretch, Lane* lane, int64_t number, int64_t pass, Profile* profile,
+                         Error* error) const {
+  for (uint32_t k = 0; k < stretch.tensors; ++k) {
+    const Place& place = plan_->places[stretch.first_tensor + k];
+    auto* data = tensors_[stretch.first_tensor + k].as<uint8_t>();
+    if (data != nullptr) data += pass * place.pass + (place.lane ? number * stretch.lane_bytes : 0);
+    lane->tensors[k].data = data;
+  }
+  for (uint32_t k = 0; k < stretch.steps; ++k) {
+    const Step& next = plan_->steps[stretch.first_step + k];
+    if (Status status =
+            step(next, &lane->runs[k], lane->tensors.data(), stretch.first_tensor, pass == 0, profile, error))
+      return status;
+  }
+  return OPFORGE_STATUS_OK;
+}
+
+Status Context::run_stretch(size_t index, Profile* profile, Error* error) {
+  const Stretch& stretch = plan_->stretches[index];
+  std::vector<Lane>& lanes = lanes_[index];
+  if (stretch.lanes == 1) {
+    for (int64_t pass = 0; pass < stretch.passes; ++pass) {
+      if (Status status = run_pass(stretch, lanes.data(), 0, pass, profile, error)) return status;
+    }
+    return OPFORGE_STATUS_OK;
+  }
+  Claims claims(stretch.passes, stretch.lanes);
+  std::atomic<bool> failed{false};
+  const auto work = [&](int64_t begin, int64_t end) {
+    Error mine;
+    for (int64_t lane = begin; lane < end; ++lane) {
+      for (int64_t first = 0, last = 0; claims.next(lane == 0 ? last : -1, &first, &last);) {
+        for (int64_t pass = first; pass < last && !failed.load(std::memory_order_relaxed); ++pass) {
+          if (run_pass(stretch, &lanes[static_cast<size_t>(lane)], lane, pass, profile, &mine) &&
+              !failed.exchange(true))
+            *error = mine;
+        }
+      }
+    }
+  };
+  parallel_for(
+      stretch.lanes, 1,
+      [](void* user, int64_t begin, int64_t end) { (*static_cast<decltype(&work)>(user))(begin, end); },
+      const_cast<void*>(static_cast<const void*>(&work)), stretch.lanes,
+      reinterpret_cast<uint64_t>(&stretch));
+  return failed ? error->status : OPFORGE_STATUS_OK;
+}
+
+Status Context::step(const Step& step, RunContext* run, const Tensor* tensors, uint32_t first, bool counts,
+                     Profile* profile, Error* error) const {
   const NodeInfo& info = model_.node(step.node);
   std::chrono::steady_clock::time_point begin;
   if (profile != nullptr) begin = std::chrono::steady_clock::now();
   for (uint32_t h = step.first_halo; h < step.first_halo + step.halos; ++h) {
-    if (plan_->halos[h].every_run) clear_halo(tensors_[plan_->halos[h].tensor]);
+    if (plan_->halos[h].every_run) clear_halo(tensors[plan_->halos[h].tensor - first]);
   }
-  run.host = error;
+  run->host = error;
   const Status status =
-      info.kernel != nullptr ? info.kernel->run(run) : plugin_run(*info.plugin, info.attributes, &run, error);
+      info.kernel != nullptr ? info.kernel->run(*run) : plugin_run(*info.plugin, info.attributes, run, error);
   if (status != OPFORGE_STATUS_OK) {
     if (error->status != status) error->fail(status, "the kernel failed");
     char where[Error::kText];
@@ -94,7 +181,7 @@ Status Context::step(size_t k, Profile* profile, Error* error) {
   if (profile != nullptr) {
     const auto time = std::chrono::steady_clock::now() - begin;
     Profile::Row& row = profile->rows[step.node];
-    row.runs.fetch_add(1, std::memory_order_relaxed);
+    row.runs.fetch_add(counts ? 1 : 0, std::memory_order_relaxed);
     row.nanoseconds.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count(),
                               std::memory_order_relaxed);
   }

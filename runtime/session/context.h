@@ -35,12 +35,23 @@ class Context {
     uint32_t tensor;
     int32_t index;
   };
-  Status step(size_t k, Profile* profile, Error* error);
+  struct Lane {  // of a stretch: its steps with tensors of their own
+    std::vector<Tensor> tensors;
+    std::vector<RunContext> runs;
+  };
+  void prepare(const Step& step, Tensor* tensors, int32_t threads, RunContext* run) const;
+  // tensors: from the one numbered `first` on. counts: whether the profile counts it as a run.
+  Status step(const Step& step, RunContext* run, const Tensor* tensors, uint32_t first, bool counts,
+              Profile* profile, Error* error) const;
+  Status run_stretch(size_t index, Profile* profile, Error* error);
+  Status run_pass(const Stretch& stretch, Lane* lane, int64_t number, int64_t pass, Profile* profile,
+                  Error* error) const;
 
   const Model& model_;
   std::shared_ptr<const Plan> plan_;
   std::vector<Tensor> tensors_;
   std::vector<RunContext> runs_;
+  std::vector<std::vector<Lane>> lanes_;  // of each stretch
   std::vector<Patch> input_patches_, output_patches_;
   const Arena* arena_ = nullptr;
   uint64_t generation_ = 0;

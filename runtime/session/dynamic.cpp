@@ -135,7 +135,8 @@ Status DynamicRun::infer(uint32_t n, Memory* memory) {
       const int32_t id = info.inputs[k];
       if (id >= 0 && !program_.is_constant(static_cast<uint32_t>(id))) shapes[k].data = nullptr;
     }
-    if (infer_node(model_, n, shapes.data(), memory->outputs.data(), &memory->inferred, error_))
+    if (infer_node(model_, n, shapes.data(), memory->outputs.data(), model_.threads(), &memory->inferred,
+                   error_))
       return *error_;
     memory->needs_data = memory->inferred.needs_data;
     memory->holds = !memory->needs_data;
@@ -143,7 +144,8 @@ Status DynamicRun::infer(uint32_t n, Memory* memory) {
   if (memory->needs_data) {
     for (size_t k = 0; k < memory->outputs.size(); ++k)
       memory->outputs[k] = declared(model_, info.outputs[k]);
-    if (infer_node(model_, n, inputs.data(), memory->outputs.data(), &memory->inferred, error_))
+    if (infer_node(model_, n, inputs.data(), memory->outputs.data(), model_.threads(), &memory->inferred,
+                   error_))
       return *error_;
     if (memory->inferred.needs_data)
       return fail(n, OPFORGE_STATUS_INTERNAL, "a kernel asks for values that it has been given");

@@ -54,8 +54,8 @@ Tensor declared(const Model& model, int32_t value) {
   return tensor;
 }
 
-Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, Inferred* result,
-                  Error* error) {
+Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, int32_t threads,
+                  Inferred* result, Error* error) {
   const NodeInfo& info = model.node(node);
   InferContext& context = result->context;
   context = InferContext();
@@ -65,7 +65,7 @@ Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tenso
   context.outputs = outputs;
   context.n_inputs = static_cast<int32_t>(info.record->inputs);
   context.n_outputs = static_cast<int32_t>(info.record->outputs);
-  context.max_threads = model.threads();
+  context.max_threads = threads;
   context.fail = infer_fail;
   context.host = error;
   result->needs_data = false;

@@ -51,6 +51,11 @@ void Planner::in_place() {
       const int32_t a = group_of(info.inputs[from]), b = group_of(info.outputs[k]);
       if (a < 0 || b < 0 || a == b || step.inputs[from].data != nullptr) continue;
       if (groups_[a].place.kind != Place::kNone || groups_[a].last != static_cast<int32_t>(s)) continue;
+      // What other passes still read stays, and images of other sizes would lie at other places.
+      if (step.stretch >= 0 &&
+          (!step.sliced[static_cast<size_t>(from)] || groups_[a].bytes != groups_[b].bytes ||
+           groups_[a].first < slices_[static_cast<size_t>(step.stretch)].first))
+        continue;
       const bool external = groups_[b].place.kind != Place::kNone;
       if (external ? groups_[a].bytes != groups_[b].bytes : groups_[a].bytes < groups_[b].bytes) continue;
       if (!same_layout(step.inputs[from].layout, step.outputs[k].layout)) continue;
@@ -80,19 +85,28 @@ int32_t Planner::reads_of(const NodeInfo& info, int32_t g) const {
   return reads;
 }
 
+Status Planner::overlap(int32_t a, int32_t b) {
+  return error_->fail(OPFORGE_STATUS_INTERNAL, "the memory plan has an overlap")
+      .found("buffers %d and %d", a, b);
+}
+
 Status Planner::place() {
+  if (place_lanes()) return *error_;
   std::vector<Buffer> buffers;
   std::vector<int32_t> owner(groups_.size(), -1);
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (groups_[g].absorbed || groups_[g].place.kind != Place::kNone || groups_[g].last < 0) continue;
+    if (groups_[g].lane >= 0) continue;
     owner[g] = static_cast<int32_t>(buffers.size());
     buffers.push_back({groups_[g].bytes, groups_[g].first, groups_[g].last, 0});
   }
   const size_t values = buffers.size();
   for (size_t s = 0; s < pending_.size(); ++s) {
-    if (pending_[s].scratch > 0)
+    if (pending_[s].scratch > 0 && pending_[s].stretch < 0)
       buffers.push_back({pending_[s].scratch, static_cast<int32_t>(s), static_cast<int32_t>(s), 0});
   }
+  const size_t lanes = buffers.size();
+  for (const Slices& s : slices_) buffers.push_back({s.lanes * s.lane_bytes, s.first, s.last, 0});
   const auto n = static_cast<int32_t>(buffers.size());
   std::vector<int32_t> order(2 * buffers.size() + 1), active(buffers.size() + 1);
   if (!stored(&buffers, owner, values, order.data(), active.data())) {
@@ -100,10 +114,8 @@ Status Planner::place() {
   }
   plan_.live_bytes = live_bytes(buffers.data(), n, order.data());
   int32_t a = 0, b = 0;
-  if (!placement_good(buffers.data(), n, plan_.arena_bytes, order.data(), active.data(), &a, &b)) {
-    return error_->fail(OPFORGE_STATUS_INTERNAL, "the memory plan has an overlap")
-        .found("buffers %d and %d", a, b);
-  }
+  if (!placement_good(buffers.data(), n, plan_.arena_bytes, order.data(), active.data(), &a, &b))
+    return overlap(a, b);
   if (plan_.arena_bytes > static_cast<int64_t>(format::kMaxBytes) || !model_.affordable(plan_.arena_bytes)) {
     return error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "the run needs more memory than there can be");
   }
@@ -112,39 +124,25 @@ Status Planner::place() {
     groups_[g].place.kind = Place::kArena;
     groups_[g].place.offset = buffers[owner[g]].offset;
   }
+  for (size_t k = 0; k < slices_.size(); ++k) slices_[k].offset = buffers[lanes + k].offset;
+  size_t scratch = values;
+  for (Pending& step : pending_) {
+    if (step.stretch >= 0 && step.scratch > 0)
+      step.scratch_offset += slices_[static_cast<size_t>(step.stretch)].offset;
+    else if (step.scratch > 0)
+      step.scratch_offset = buffers[scratch++].offset;
+  }
+  for (Group& group : groups_) {
+    if (group.lane >= 0) group.place.offset += slices_[static_cast<size_t>(group.lane)].offset;
+  }
   describe(buffers, owner);
-  emit(buffers, values);
+  emit(buffers);
   return OPFORGE_STATUS_OK;
-}
-
-void Planner::describe(const std::vector<Buffer>& buffers, const std::vector<int32_t>& owner) {
-  const auto node_of = [&](int32_t s) {
-    return static_cast<int32_t>(static_cast<size_t>(s) < pending_.size() ? pending_[s].node
-                                                                         : program_.counts.nodes);
-  };
-  plan_.buffers.resize(buffers.size());
-  for (size_t k = 0; k < buffers.size(); ++k) {
-    PlacedBuffer& out = plan_.buffers[k];
-    out.first = node_of(buffers[k].first);
-    out.last = node_of(buffers[k].last);
-    out.offset = buffers[k].offset;
-    out.bytes = buffers[k].bytes;
-    out.scratch = true;
-    out.id = out.first;
-  }
-  for (uint32_t v = 0; v < program_.n_values; ++v) {
-    const int32_t g = group_of(static_cast<int32_t>(v));
-    if (g < 0 || owner[g] < 0) continue;
-    PlacedBuffer& out = plan_.buffers[owner[g]];
-    if (out.scratch) out.id = static_cast<int32_t>(v);
-    out.scratch = false;
-    ++out.values;
-  }
 }
 
 bool Planner::stored(std::vector<Buffer>* buffers, const std::vector<int32_t>& owner, size_t values,
                      int32_t* order, int32_t* active) {
-  if (program_.n_plan == 0 || !model_.options().reuse) return false;
+  if (program_.n_plan == 0 || !model_.options().reuse || !slices_.empty()) return false;
   std::vector<int64_t> offsets(buffers->size(), -1);
   for (uint32_t k = 0; k < program_.n_plan; ++k) {
     const format::PlanEntry& entry = program_.plan[k];
@@ -190,48 +188,79 @@ Place Planner::place_of(int32_t value, const Tensor& tensor) const {
   return g < 0 ? place : groups_[g].place;
 }
 
-void Planner::emit(const std::vector<Buffer>& buffers, size_t values) {
-  size_t scratch = values;
+void Planner::emit(const std::vector<Buffer>& buffers) {
+  const bool storable = slices_.empty();  // how many lanes there are is a matter of the session
   for (size_t s = 0; s < pending_.size(); ++s) {
-    Pending& step = pending_[s];
+    const Pending& step = pending_[s];
     const NodeInfo& info = model_.node(step.node);
     Step out{};
     out.node = step.node;
     out.first_tensor = static_cast<uint32_t>(plan_.tensors.size());
     out.n_inputs = static_cast<int32_t>(step.inputs.size());
     out.n_outputs = static_cast<int32_t>(step.outputs.size());
-    out.scratch = -1;
-    if (step.scratch > 0) {
-      out.scratch = buffers[scratch].offset;
+    out.scratch = step.scratch_offset;
+    if (step.scratch > 0 && storable) {
       plan_.entries.push_back(
           {1, step.node, static_cast<uint64_t>(out.scratch), static_cast<uint64_t>(step.scratch)});
-      ++scratch;
     }
-    for (size_t k = 0; k < step.inputs.size(); ++k) add(info.inputs[k], step.inputs[k]);
+    for (size_t k = 0; k < step.inputs.size(); ++k)
+      add(info.inputs[k], step.inputs[k], step.stretch >= 0 && step.sliced[k]);
     out.first_halo = static_cast<uint32_t>(plan_.halos.size());
     for (size_t k = 0; k < step.outputs.size(); ++k) {
-      add(info.outputs[k], step.outputs[k]);
+      add(info.outputs[k], step.outputs[k], step.stretch >= 0);
       const Place& place = plan_.places.back();
       if (place.kind != Place::kArena) continue;
       const uint64_t bytes = static_cast<uint64_t>(bytes_of(step.outputs[k]));
-      plan_.entries.push_back(
-          {0, static_cast<uint32_t>(info.outputs[k]), static_cast<uint64_t>(place.offset), bytes});
-      if (has_halo(step.outputs[k].layout)) {
-        const bool shared = overlaps(buffers, place.offset, static_cast<int64_t>(bytes));
-        plan_.halos.push_back({static_cast<uint32_t>(plan_.tensors.size() - 1), shared});
+      if (storable) {
+        plan_.entries.push_back(
+            {0, static_cast<uint32_t>(info.outputs[k]), static_cast<uint64_t>(place.offset), bytes});
       }
+      if (has_halo(step.outputs[k].layout)) plan_.halos.push_back(halo_of(step, buffers));
     }
     out.halos = static_cast<uint32_t>(plan_.halos.size()) - out.first_halo;
     plan_.steps.push_back(out);
+  }
+  for (const Slices& s : slices_) {
+    const Step &first = plan_.steps[static_cast<size_t>(s.first)],
+               &last = plan_.steps[static_cast<size_t>(s.last)];
+    const uint32_t end = last.first_tensor + static_cast<uint32_t>(last.n_inputs + last.n_outputs);
+    plan_.stretches.push_back({static_cast<uint32_t>(s.first), static_cast<uint32_t>(s.last - s.first + 1),
+                               first.first_tensor, end - first.first_tensor, s.passes, s.lane_bytes,
+                               s.lanes});
   }
   for (const auto& [id, output] : copied_) {
     plan_.copies.push_back({tensors_[id], place_of(id, tensors_[id]), output});
   }
 }
 
-void Planner::add(int32_t value, const Tensor& tensor) {
+void Planner::add(int32_t value, const Tensor& tensor, bool sliced) {
   plan_.tensors.push_back(tensor);
-  plan_.places.push_back(place_of(value, tensor));
+  Place place = place_of(value, tensor);
+  if (sliced) {
+    place.lane = groups_[group_of(value)].lane >= 0;
+    place.pass = place.lane ? 0 : bytes_of(tensor);
+  }
+  plan_.places.push_back(place);
+}
+
+// Of the tensor that was added last. Where no other buffer ever lies on it, its halo stays zero.
+Halo Planner::halo_of(const Pending& step, const std::vector<Buffer>& buffers) const {
+  const Place& place = plan_.places.back();
+  const int64_t bytes = bytes_of(plan_.tensors.back());
+  Halo halo{static_cast<uint32_t>(plan_.tensors.size() - 1), false, 1, 0};
+  if (step.stretch < 0) {
+    halo.every_run = overlaps(buffers, place.offset, bytes);
+    return halo;
+  }
+  const Slices& s = slices_[static_cast<size_t>(step.stretch)];
+  halo.copies = place.lane ? s.lanes : s.passes;
+  halo.apart = place.lane ? s.lane_bytes : bytes;
+  if (place.lane)
+    halo.every_run = overlaps(buffers, s.offset, s.lanes * s.lane_bytes) ||
+                     overlaps(s.buffers, place.offset - s.offset, bytes);
+  else
+    halo.every_run = overlaps(buffers, place.offset, bytes * s.passes);
+  return halo;
 }
 
 bool Planner::overlaps(const std::vector<Buffer>& buffers, int64_t offset, int64_t bytes) {

@@ -14,6 +14,8 @@ struct Place {
   int32_t index = 0;     // input or output of the session
   int64_t offset = 0;    // in the arena
   void* data = nullptr;  // kFixed: a constant of the file or of the plan
+  int64_t pass = 0;      // in a stretch: bytes from the images of one pass to those of the next
+  bool lane = false;     // in a stretch: each lane has its own
 };
 
 struct Step {
@@ -29,6 +31,16 @@ struct Step {
 struct Halo {
   uint32_t tensor;
   bool every_run;
+  int64_t copies, apart;  // in a stretch: one for each pass or lane, and the bytes between them
+};
+
+// Steps that run a few images at a time, all steps before the next images, so that what one makes is in cache
+// when the next reads it. Lanes work on different images at the same time, each with memory of its own.
+struct Stretch {
+  uint32_t first_step, steps;
+  uint32_t first_tensor, tensors;
+  int64_t passes, lane_bytes;
+  int32_t lanes;
 };
 
 struct Copy {  // an output of the model that is no buffer of its own
@@ -48,6 +60,7 @@ struct Plan {
   std::vector<Tensor> tensors;  // data set where it is fixed
   std::vector<Place> places;    // one per tensor
   std::vector<Step> steps;
+  std::vector<Stretch> stretches;
   std::vector<Halo> halos;
   std::vector<Copy> copies;
   std::vector<Tensor> outputs;             // dtype and shape of each output of the model
@@ -71,8 +84,9 @@ struct Inferred {
   InferContext context;
   bool needs_data = false;  // an input's values are needed and not known
 };
-Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, Inferred* result,
-                  Error* error);
+// threads: of the run that it is for.
+Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, int32_t threads,
+                  Inferred* result, Error* error);
 // What kernels call while they run: host is the Error.
 void serve(RunContext* context);
 // Runs a node on the calling thread or the pool. scratch: context.scratch_bytes, aligned to 64.

@@ -17,6 +17,7 @@ Status Planner::run(bool* dynamic) {
   }
   lifetimes();
   outputs();
+  stretches();
   in_place();
   if (place()) return *error_;
   return check_weights();
@@ -63,7 +64,8 @@ Status Planner::infer(uint32_t n, bool* dynamic) {
     plain = plain && step.outputs.back().layout.kind == LayoutKind::kPlain;
   }
   Inferred inferred;
-  if (infer_node(model_, n, step.inputs.data(), step.outputs.data(), &inferred, error_)) return *error_;
+  if (infer_node(model_, n, step.inputs.data(), step.outputs.data(), model_.threads(), &inferred, error_))
+    return *error_;
   if (inferred.needs_data) {
     *dynamic = true;
     return OPFORGE_STATUS_OK;

@@ -1,5 +1,6 @@
 // planner.h: makes a plan in two parts: planner.cpp infers all shapes and computes what depends on shapes
-// only; placement.cpp groups values into buffers and places them. A buffer is a set of values on the same
+// only; placement.cpp groups values into buffers and places them; stretches.cpp finds steps that run a few
+// images at a time. A buffer is a set of values on the same
 // memory: an original, its views, and what is written over it.
 #pragma once
 
@@ -17,6 +18,7 @@ struct Group {
   int32_t first = INT_MAX, last = -1;  // steps
   Place place;
   bool absorbed = false;  // joined to another one
+  int32_t lane = -1;      // the stretch in whose lanes it lies
 };
 
 inline int64_t bytes_of(const Tensor& tensor) {
@@ -42,7 +44,18 @@ class Planner {
     uint32_t node;
     int64_t scratch;
     int32_t in_place[4];
-    std::vector<Tensor> inputs, outputs;
+    std::vector<Tensor> inputs, outputs;  // in a stretch: of the images of one pass
+    std::vector<bool> sliced = {};        // in a stretch: inputs of which a pass sees its images only
+    int32_t stretch = -1;
+    int64_t scratch_offset = -1;
+  };
+  struct Slices {         // a stretch while planning
+    int32_t first, last;  // steps
+    int64_t passes;
+    int32_t lanes;
+    std::vector<Buffer> buffers = {};  // of one lane: groups, then scratch of steps
+    std::vector<int32_t> groups = {}, scratch = {};
+    int64_t lane_bytes = 0, offset = 0;
   };
   Status start();
   int32_t new_group(int32_t value, Place place);
@@ -54,6 +67,16 @@ class Planner {
   void lifetimes();
   // The first output on a buffer of its size becomes the caller's memory; all others are copied at the end.
   void outputs();
+  // Finds stretches and gives their steps the tensors of one pass.
+  void stretches();
+  int64_t images_of(const Pending& step) const;
+  int64_t gain_of(const Pending& step, int64_t images) const;
+  bool slice(size_t first, size_t end, int64_t images);
+  bool slice_step(Pending* step, int64_t images, int64_t pass, int32_t threads, std::vector<bool>* written);
+  // Groups that other steps see too live while any pass runs; the others, and scratch, get a place in each
+  // lane.
+  Status place_lanes();
+  Status overlap(int32_t a, int32_t b);
   // Joins an output to the buffer of an input that nobody reads later.
   void in_place();
   int32_t group_of(int32_t value) const;
@@ -65,8 +88,9 @@ class Planner {
   // For reports: which values lie on each buffer, and from which node to which.
   void describe(const std::vector<Buffer>& buffers, const std::vector<int32_t>& owner);
   Place place_of(int32_t value, const Tensor& tensor) const;
-  void emit(const std::vector<Buffer>& buffers, size_t values);
-  void add(int32_t value, const Tensor& tensor);
+  void emit(const std::vector<Buffer>& buffers);
+  void add(int32_t value, const Tensor& tensor, bool sliced);
+  Halo halo_of(const Pending& step, const std::vector<Buffer>& buffers) const;
   // Whether more than one buffer ever lies on these bytes.
   static bool overlaps(const std::vector<Buffer>& buffers, int64_t offset, int64_t bytes);
   Status check_weights();
@@ -81,6 +105,7 @@ class Planner {
   std::vector<int32_t> joined_;  // step at which a group took another in
   std::vector<Group> groups_;
   std::vector<Pending> pending_;
+  std::vector<Slices> slices_;
   std::vector<std::pair<int32_t, int32_t>> copied_;  // value, output
 };
 

@@ -256,11 +256,11 @@ Status reorder_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"opforge", "Pool", 1, 1, pool_load, pool_infer, pool_run},
-    {"opforge", "GlobalAveragePool", 1, 1, nullptr, global_infer, global_run},
-    {"opforge", "Resize", 1, 1, resize_load, resize_infer, resize_run},
-    {"opforge", "ConcatChannels", 1, 1, nullptr, concat_infer, concat_run, kAllInputs},
-    {"opforge", "Reorder", 1, 1, nullptr, reorder_infer, reorder_run},
+    {"opforge", "Pool", 1, 1, pool_load, pool_infer, pool_run, kPerImage},
+    {"opforge", "GlobalAveragePool", 1, 1, nullptr, global_infer, global_run, kPerImage},
+    {"opforge", "Resize", 1, 1, resize_load, resize_infer, resize_run, kPerImage},
+    {"opforge", "ConcatChannels", 1, 1, nullptr, concat_infer, concat_run, kAllInputs | kPerImage},
+    {"opforge", "Reorder", 1, 1, nullptr, reorder_infer, reorder_run, kPerImage},
 };
 
 }  // namespace

@@ -88,8 +88,8 @@ Status shuffle_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"opforge", "DepthToSpace", 1, 1, nullptr, depth_infer, depth_run},
-    {"opforge", "ShuffleChannels", 1, 1, nullptr, shuffle_infer, shuffle_run},
+    {"opforge", "DepthToSpace", 1, 1, nullptr, depth_infer, depth_run, kPerImage},
+    {"opforge", "ShuffleChannels", 1, 1, nullptr, shuffle_infer, shuffle_run, kPerImage},
 };
 
 }  // namespace

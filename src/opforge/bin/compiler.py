@@ -107,7 +107,7 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
             raise type(error)(
                 error.what, where=where or None, expected=error.expected, got=error.got, hint=error.hint
             ) from None
-        return session.plan if session.statistics["plans"] else None
+        return session.plan if session.statistics["plans"] and session.plan[1] else None
 
 
 def compile_program(
