@@ -115,6 +115,7 @@ class Verifier {
                                                                           : wrong("(bool, X, X) -> X");
       case Class::kCast:
         if (i.opcode == op_cast) return OPFORGE_STATUS_OK;
+        if (i.opcode != op_round_half && t[0] == ValueType::kF32 && i.type == t[0]) return OPFORGE_STATUS_OK;
         return t[0] == ValueType::kT && i.type == t[0] ? OPFORGE_STATUS_OK : wrong("T -> T");
       default:
         return wrong("an elementwise instruction");

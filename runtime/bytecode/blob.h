@@ -36,7 +36,7 @@ enum Opcode : uint16_t {
 #include "bytecode/opcodes.def"
 #undef OPCODE
 };
-constexpr int kOpcodes = 162;  // one above the highest
+constexpr int kOpcodes = 164;  // one above the highest
 
 struct OpcodeInfo {
   const char* name;  // NULL: no such opcode

@@ -302,6 +302,18 @@ OPFORGE_INLINE V round_half(V x) {
     return x;
   }
 }
+// Rounds values of f32 to a half type that need not be the storage's; f64 stays as it is.
+#define OPFORGE_ROUND(name, type)                              \
+  template <class V>                                           \
+  OPFORGE_INLINE V name(V x) {                                 \
+    if constexpr (std::is_same_v<typename V::Element, double>) \
+      return x;                                                \
+    else                                                       \
+      return round_half<type>(x);                              \
+  }
+OPFORGE_ROUND(round_f16, f16)
+OPFORGE_ROUND(round_bf16, bf16)
+#undef OPFORGE_ROUND
 
 }  // namespace OPFORGE_VECTOR_NAMESPACE
 }  // namespace opforge::vm

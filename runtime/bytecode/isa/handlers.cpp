@@ -288,17 +288,10 @@ Handler cast_handler(Element from, Element to) {
   }
   return nullptr;
 }
-Handler round_handler(ew::Storage storage) {
-  switch (storage) {
-    case ew::Storage::kF16:
-      return round_to_storage<f16>;
-    case ew::Storage::kBF16:
-      return round_to_storage<bf16>;
-    case ew::Storage::kF64:
-      return copy<double>;
-    default:
-      return copy<float>;
-  }
+Handler round_handler(uint16_t opcode, Element type) {
+  if (type == Element::kF64) return copy<double>;
+  if (opcode == bc::op_round_f16) return round_to_storage<f16>;
+  return opcode == bc::op_round_bf16 ? round_to_storage<bf16> : copy<float>;
 }
 Handler copy_handler(int width) {
   return width == 8 ? copy<double> : width == 4 ? copy<float> : copy<uint8_t>;

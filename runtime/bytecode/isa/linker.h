@@ -174,21 +174,28 @@ class Linker {
  private:
   static int operands_of(const Instruction& i) { return bc::opcode_info(i.opcode).operands; }
   bool f32(int v) const { return element_[v] == Element::kF32; }
+  // Instruction k; once the storage is known, to round to it is to round to that type.
+  Instruction instruction(int k) const {
+    Instruction i = blob_.instruction(k);
+    if (i.opcode == bc::op_round_half && storage_ == ew::Storage::kF16) i.opcode = bc::op_round_f16;
+    if (i.opcode == bc::op_round_half && storage_ == ew::Storage::kBF16) i.opcode = bc::op_round_bf16;
+    return i;
+  }
 
   void find_partner(int k) {
     const int first = blob_.first_instruction(), self = first + k;
-    const Instruction i = blob_.instruction(k);
+    const Instruction i = instruction(k);
     const auto fusable = [&](int v) {
       return v >= first && uses_[v] == 1 && !output_of_[v] && !pair_[v] && !absorbed_[v];
     };
     if (length_[self]) return;
     if (i.opcode == bc::op_select && f32(self) && fusable(i.operand[0])) {
-      const Instruction c = blob_.instruction(i.operand[0] - first);
+      const Instruction c = instruction(i.operand[0] - first);
       if (comparison(c.opcode) && f32(c.operand[0])) absorb(self, i.operand[0]);
     } else if (cheap(i.opcode) && i.opcode != bc::op_square && f32(self) && i.operand[0] != i.operand[1]) {
       for (int o = 0; o < 2; ++o) {
         const int v = i.operand[o];
-        if (!fusable(v) || !cheap(blob_.instruction(v - first).opcode)) continue;
+        if (!fusable(v) || !cheap(instruction(v - first).opcode)) continue;
         return absorb(self, v);
       }
     }
@@ -205,7 +212,7 @@ class Linker {
     };
     for (int k = 0; k < blob_.n_instructions; ++k) {
       const int self = first + k;
-      const Instruction i = blob_.instruction(k);
+      const Instruction i = instruction(k);
       bool all = needed_[self] && f32(self) && chained(i.opcode);
       for (int o = 0; o < operands_of(i); ++o) all &= f32(i.operand[o]);
       length_[self] = all;
@@ -232,7 +239,7 @@ class Linker {
     for (int v = self, at = n; at-- > 0; v = from_[v]) order[at] = v;
     int links = 0;
     for (int j = 0; j < n; ++j) {
-      const Instruction i = blob_.instruction(order[j] - first);
+      const Instruction i = instruction(order[j] - first);
       int at = 0;
       if (j == 0) {
         to[links] = chain_begin();
@@ -258,7 +265,7 @@ class Linker {
 
   Planned make(int k) const {
     const int first = blob_.first_instruction(), self = first + k;
-    const Instruction i = blob_.instruction(k);
+    const Instruction i = instruction(k);
     const auto handler = [&]() -> Handler {
       switch (bc::opcode_info(i.opcode).kind) {
         case bc::Class::kLogic:
@@ -267,7 +274,7 @@ class Linker {
           return select_handler(element_[self]);
         case bc::Class::kCast:
           return i.opcode == bc::op_cast ? cast_handler(element_[i.operand[0]], element_[self])
-                                         : round_handler(storage_);
+                                         : round_handler(i.opcode, element_[self]);
         default:
           return number_handler(i.opcode, element_[i.operand[0]]);
       }
@@ -279,7 +286,7 @@ class Linker {
               uint8_t(operands_of(i)),
               false};
     }
-    Instruction in = blob_.instruction(inner_[self] - first);
+    Instruction in = instruction(inner_[self] - first);
     if (i.opcode == bc::op_select) {
       return {choose_handler(in.opcode),
               uint16_t(self),

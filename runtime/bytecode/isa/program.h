@@ -69,7 +69,7 @@ Handler number_handler(uint16_t opcode, Element operand);  // arithmetic, unary,
 Handler logic_handler(uint16_t opcode);
 Handler select_handler(Element type);
 Handler cast_handler(Element from, Element to);
-Handler round_handler(ew::Storage storage);
+Handler round_handler(uint16_t opcode, Element type);
 Handler copy_handler(int width);
 // Two cheap f32 operations in one pass, each rounded: outer(inner(a, b), c), or outer(c, inner(a, b)) when
 // reversed.

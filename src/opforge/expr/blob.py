@@ -146,6 +146,13 @@ def check(program: Program) -> str | None:
     return None
 
 
+_ROUNDED = {
+    "round_half": (ValueType.T,),
+    **dict.fromkeys(("round_f16", "round_bf16"), (ValueType.T, ValueType.F32)),
+}
+"""Instruction -> types of values that it rounds."""
+
+
 def _type_error(i: Instruction, args: list[ValueType]) -> str | None:
     opcode = OPCODES.get(i.op)
     if opcode is None:
@@ -158,7 +165,7 @@ def _type_error(i: Instruction, args: list[ValueType]) -> str | None:
         "COMPARE": same and i.type is bool_ and (opcode.arity == 2 or first.is_float),
         "LOGIC": same and first is bool_ and i.type is bool_,
         "SELECT": first is bool_ and all(t is i.type for t in args[1:]),
-        "CAST": i.op == "cast" or (first is ValueType.T and i.type is first),
+        "CAST": i.op == "cast" or (first in _ROUNDED.get(i.op, ()) and i.type is first),
     }.get(opcode.kind, same and first.is_float and i.type is first)
     return None if fits else f"has wrong types: ({', '.join(t.text for t in args)}) -> {i.type.text}"
 

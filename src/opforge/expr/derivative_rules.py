@@ -166,11 +166,14 @@ RULES: dict[str, Rule] = {
     "trunc": _nothing,
     "select": lambda g, y, c, a, b: (None, When(c, g), When(c, g, holds=False)),
     "cast": _cast,
-    "round_half": lambda g, y, x: (g,),
+    **dict.fromkeys(("round_half", "round_f16", "round_bf16"), lambda g, y, x: (g,)),
 }
 """Instruction -> what flows to each operand, given the gradient of the result, the result, and the operands."""
 
 BOUNDED = frozenset(
-    "add sub neg abs relu clip min max select sigmoid tanh softplus erf erfc sin cos atan asinh round_half".split()
+    """
+    add sub neg abs relu clip min max select sigmoid tanh softplus erf erfc sin cos atan asinh round_half round_f16
+    round_bf16
+    """.split()
 )
 """Instructions whose derivative never exceeds a small number: nothing overflows behind a `Fade`."""

@@ -92,6 +92,8 @@ MPMATH: dict[str, Callable[..., Number]] = {
     "logical_not": lambda a: not a,
     "select": lambda c, a, b: a if c else b,
     "round_half": lambda x: x,
+    "round_f16": lambda x: x,
+    "round_bf16": lambda x: x,
 }
 
 

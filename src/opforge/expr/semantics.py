@@ -105,6 +105,8 @@ NUMPY: dict[str, Callable[..., Array]] = {
     "logical_not": np.logical_not,
     "select": np.where,
     "round_half": lambda x: x,  # float64 has nothing to round to
+    "round_f16": lambda x: x,
+    "round_bf16": lambda x: x,
 }
 
 _INTEGERS: dict[ValueType, Any] = {

@@ -49,7 +49,7 @@ def _reduce(node: Node, table: dict[str, list[Rewrite]]) -> Node:
 
 def _fold(node: Node) -> Node | None:
     """The constant that an operation on constants gives; integers are left to run time."""
-    if node.op not in OPCODES or not all(a.is_constant for a in node.args) or node.op == "round_half":
+    if node.op not in OPCODES or not all(a.is_constant for a in node.args) or node.op.startswith("round_"):
         return None
     types = {node.type, *(a.type for a in node.args)}
     if any(not t.is_float and t is not ValueType.BOOL for t in types) or ValueType.F32 in types:

@@ -1,4 +1,7 @@
-"""Nodes that change nothing go: Identity, Dropout at inference, casts to the own type, empty reshapes and the like."""
+"""Nodes that change nothing go: Identity, Dropout at inference, casts to the own type, empty reshapes and the like.
+
+A CastLike whose type is known becomes a Cast, which constants fold through.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,15 @@ def _cast(node: ir.Node) -> bool:
 def _cast_like(node: ir.Node) -> bool:
     x, like = node.inputs[0], node.inputs[1]
     return x is not None and like is not None and x.dtype is not None and x.dtype == like.dtype
+
+
+def _plain_cast(node: ir.Node) -> bool:
+    """Replace a CastLike by a Cast."""
+    like = node.inputs[1] if node.op_type == "CastLike" else None
+    if like is None or like.dtype is None:
+        return False
+    _edit.replace_node(node, "Cast", [node.inputs[0]], {**node.attributes, "to": int(like.dtype)})
+    return True
 
 
 def _same_shape(node: ir.Node) -> bool:
@@ -90,7 +102,10 @@ def call(model: ir.Model) -> int:
     count = 0
     for node in _edit.nodes(model):
         rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        if rule is None or node.graph is None or node.inputs[0] is None or not rule(node):
+        if rule is None or node.graph is None or node.inputs[0] is None:
+            continue
+        if not rule(node):
+            count += _plain_cast(node)
             continue
         x, y = node.inputs[0], node.outputs[0]
         if y.is_graph_output() and (x.producer() is None or x.is_graph_output() or x.graph is not node.graph):

@@ -38,6 +38,7 @@ UNARY = [
     "log2",
     "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
     "erf", "erfc", "sigmoid", "softplus", "floor", "ceil", "round", "trunc", "round_half",
+    "round_f16", "round_bf16",
 ]  # fmt: skip
 BINARY = [*CHEAP, *CHEAP, "pow", "mod", "fmod", "atan2"]
 TERNARY = ["fma", "fnma", "clip"]

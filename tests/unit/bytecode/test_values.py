@@ -236,6 +236,46 @@ def test_half_types_round_once() -> None:
         assert not np.array_equal(once, twice)
 
 
+HALVES = [("round_f16", np.float16), ("round_bf16", ml_dtypes.bfloat16)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), HALVES)
+@pytest.mark.parametrize("type_", [T, ValueType.F32])
+def test_rounding_to_a_half_type_inside_a_program(name: str, dtype: type, type_: ValueType) -> None:
+    """Ties, denormals, overflow and what is not finite, alone and as a link between cheap instructions."""
+    rng = np.random.default_rng(1)
+    # Every pattern of the half type, the middle to the next one, and a little to each side of it.
+    exact = np.arange(65536, dtype=np.uint16).view(dtype).astype(np.float32)
+    exact = exact[np.isfinite(exact)]
+    middle = (exact.astype(np.float64) * (1 + 2.0**-11 if dtype is np.float16 else 1 + 2.0**-8)).astype(np.float32)
+    x = np.concatenate([exact, middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(np.inf))])
+    wide = np.frombuffer(rng.bytes(4 * 20011), np.float32)
+    x = np.concatenate([x, wide, np.float32([np.inf, -np.inf, np.nan, 0.0, -0.0, 65519.99, 65520.0, 2.0**-25])])
+    with np.errstate(all="ignore"):
+        want = x.astype(dtype).astype(np.float32)
+        twice = (x + np.float32(1)).astype(dtype).astype(np.float32) * np.float32(0.3)
+    alone = Program((type_,), (), (), (Instruction(name, (0,), type_),), (Output(1, None, type_),))
+    steps = (Instruction("add", (0, 1), type_), Instruction(name, (3,), type_), Instruction("mul", (4, 2), type_))
+    constants = (Constant(1.0, type_), Constant(0.3, type_))
+    chained = Program((type_,), (), constants, steps, (Output(5, None, type_),))
+    for program, expected in ((alone, want), (chained, twice)):
+        got = interpreted(program, ("f32",))("f32", [x])[0]
+        assert np.array_equal(got, expected, equal_nan=True)
+        assert np.array_equal(np.signbit(got[got == 0]), np.signbit(expected[expected == 0]))
+
+
+def test_rounding_to_another_half_type_than_the_storage() -> None:
+    rng = np.random.default_rng(2)
+    body = (Instruction("mul", (0, 0), T), Instruction("round_bf16", (1,), T), Instruction("add", (2, 0), T))
+    x = rng.standard_normal(999).astype(np.float16)
+    product = (x.astype(np.float32) ** 2).astype(ml_dtypes.bfloat16).astype(np.float32)
+    got = interpreted(Program((T,), (), (), body, (Output(3, None, T),)), ("f16",))("f16", [x])[0]
+    assert np.array_equal(got, (product + x.astype(np.float32)).astype(np.float16))
+    wide = rng.standard_normal(99)
+    alone = Program((T,), (), (), (Instruction("round_f16", (0,), T),), (Output(1, None, T),))
+    assert np.array_equal(interpreted(alone, ("f64",))("f64", [wide])[0], wide)
+
+
 def test_constants_round_once() -> None:
     p = Program((T,), (), (Constant(0.1, T),), (Instruction("add", (0, 1), T),), (Output(2, None, T),))
     assert interpreted(p, ("f32",))("f32", [np.zeros(3, np.float32)])[0].tolist() == [float(np.float32(0.1))] * 3

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from opforge.expr import Program, ValueType
@@ -75,6 +76,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+ROUNDINGS = {"round_f16": np.float16, "round_bf16": ml_dtypes.bfloat16}
+
+
 def run(blob: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Evaluate; ``round_half`` rounds to the type of the first half input."""
     program = Program.decode(blob)
@@ -90,6 +94,8 @@ def run(blob: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
                 values.append(_cast(args[0], _NUMPY[i.type]))
             elif i.op == "round_half":
                 values.append(args[0].astype(halves[0]).astype(np.float64) if halves else args[0])
+            elif i.op in ROUNDINGS:
+                values.append(args[0].astype(ROUNDINGS[i.op]).astype(args[0].dtype))
             else:
                 values.append(OPERATIONS[i.op](*args))
     shape = np.broadcast_shapes(*(a.shape for a in inputs))

@@ -54,7 +54,7 @@ def _region(root: Node, readers: dict[Value, list[Node]], taken: set[Node]) -> s
                 continue
             if any(reader not in region for reader in readers[value]) or value.dims != root.output.dims:
                 continue
-            if len(types | _float_types(node)) > 1 or len(_boundary(region | {node})) > MAX_INPUTS:
+            if not _one_program(types | _float_types(node)) or len(_boundary(region | {node})) > MAX_INPUTS:
                 continue
             region.add(node)
             types |= _float_types(node)
@@ -63,9 +63,12 @@ def _region(root: Node, readers: dict[Value, list[Node]], taken: set[Node]) -> s
 
 
 def _float_types(node: Node) -> set[int]:
-    """Return the types that a node calculates in; f32 beside a half type is what a conversion reads or gives."""
-    types = {v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype in FLOATS}
-    return types & HALVES or types
+    return {v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype in FLOATS}
+
+
+def _one_program(types: set[int]) -> bool:
+    """Tell whether one program calculates in these types: one, or f32 and a half type, which it rounds to."""
+    return len(types) <= 1 or (len(types) == 2 and FLOAT in types and bool(types & HALVES))
 
 
 def is_conversion(node: Node) -> bool:
@@ -107,8 +110,6 @@ def _fits(host: Node, value: Value, root: Value, region: list[Node]) -> bool:
     """Tell whether every other operand may stand in an epilogue over the host's result."""
     if value.dtype != FLOAT or root.dtype != FLOAT or not same_shape(value, root):
         return False
-    if any(_float_types(node) & HALVES for node in region):
-        return False  # an epilogue computes, and rounds, in f32 only
     boundary = _boundary(set(region)) - {value}
     if any(v.dtype != FLOAT and formula.as_number(v, root.rank or 0) is None for v in boundary):
         return False

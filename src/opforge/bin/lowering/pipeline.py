@@ -92,7 +92,7 @@ PASSES = tuple(
 """Shapes are inferred anew after every group of passes that makes nodes without them."""
 
 
-TIDY = (infer_shapes, fold_constants, share_subexpressions, remove_dead, infer_shapes)
+TIDY = (infer_shapes, fold_constants, decompose_gemm, fold_constants, share_subexpressions, remove_dead, infer_shapes)
 """After conversions of half types."""
 
 

@@ -81,6 +81,8 @@ OPCODES: dict[str, Opcode] = {
     "select": Opcode("select", 144, 3, "SELECT"),
     "cast": Opcode("cast", 160, 1, "CAST"),
     "round_half": Opcode("round_half", 161, 1, "CAST"),
+    "round_f16": Opcode("round_f16", 162, 1, "CAST"),
+    "round_bf16": Opcode("round_bf16", 163, 1, "CAST"),
 }
 
 BY_NUMBER: dict[int, Opcode] = {opcode.number: opcode for opcode in OPCODES.values()}
