@@ -12,7 +12,7 @@ from opforge.schema import DType, Operator, Required, Signature, registry
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Problem", "check_model"]
+__all__ = ["Problem", "check_model", "custom_problems"]
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,17 @@ def check_model(model: onnx.ModelProto) -> list[Problem]:
     are known), and ONNX's own checker for the rest. A node of a domain that nobody registered is a problem
     unless the model brings a function body for it.
     """
+    return custom_problems(model) or _onnx_checker(model)
+
+
+def custom_problems(model: onnx.ModelProto) -> list[Problem]:
+    """Return the problems of opset imports and custom nodes alone, without ONNX's own checker."""
     problems = list(_imports(model))
     bodies = {(f.domain, f.name) for f in model.functions}
     types = _known_types(model)
     for place in nodes(model):
         if not standard(place.node.domain):
             problems += _custom_node(place, bodies, types)
-    if not problems:
-        problems += _onnx_checker(model)
     return problems
 
 

@@ -1,0 +1,169 @@
+// call.h: one run of a node: tensors of ONNX Runtime in, our kernel, tensors of ONNX Runtime out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/bind.h"
+#include "common/context.h"
+#include "onnxruntime/attributes.h"
+
+namespace opforge::onnxruntime_host {
+
+// Where chunks of this thread's call go; set while a kernel runs.
+inline const KernelContext*& current_context() {
+  static thread_local const KernelContext* context = nullptr;
+  return context;
+}
+
+inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
+  struct Work {
+    void (*body)(int64_t, int64_t, void*);
+    void* user;
+  } work{body, user};
+  const auto one = [](void* pointer, size_t chunk) {
+    const auto& self = *static_cast<const Work*>(pointer);
+    self.body(static_cast<int64_t>(chunk), static_cast<int64_t>(chunk) + 1, self.user);
+  };
+  check(api().KernelContext_ParallelFor(current_context(), one, static_cast<size_t>(chunks), 0, &work),
+        "KernelContext_ParallelFor");
+}
+
+// A node of a graph. Several threads may run it at one time, so it is read only.
+struct Node {
+  const Definition* definition = nullptr;
+  const opforge_kernel* kernel = nullptr;
+  NodeAttributes attributes;
+  // Per input and output of the node its place in the context, -1 where it is not there. A node that stands
+  // for itself has its own places; one in a claimed graph has those of the graph, where inputs that are equal
+  // are one, and outputs that nobody reads are gone.
+  std::vector<int32_t> inputs, outputs;
+};
+
+class Call {
+ public:
+  Call(const Node& node, KernelContext* context) : node_(node), plan_(*node.definition), context_(context) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  void run();
+
+ private:
+  void read_input(size_t index, size_t parameter);
+  void allocate(int32_t flat, const int64_t* shape, int32_t rank);
+  static opforge_status allocate_late(CallContext* context, int32_t index, const int64_t* shape,
+                                      int32_t rank);
+
+  const Node& node_;
+  const Definition& plan_;
+  KernelContext* context_;
+  Small<opforge_tensor, 8> inputs_, outputs_;
+  Small<int32_t, 8> counts_, places_;
+  std::vector<std::unique_ptr<int64_t[]>> dims_;
+  std::vector<std::unique_ptr<char[]>> unwanted_;
+  Bound bound_;
+};
+
+inline void Call::read_input(size_t index, size_t parameter) {
+  const int32_t place = node_.inputs[index];
+  const Value* value = nullptr;
+  if (place >= 0)
+    check(api().KernelContext_GetInput(context_, static_cast<size_t>(place), &value), plan_.where);
+  if (value == nullptr) return;
+  opforge_tensor view{};
+  view.device = {OPFORGE_DEVICE_CPU, 0};
+  view.dtype = Definition::dtype(plan_.signature.inputs[parameter], node_.kernel->dtypes);
+  size_t rank = 0;
+  if (api().GetTensorElementTypeAndShapeDataReference != nullptr) {
+    int32_t type = 0;
+    const int64_t* shape = nullptr;
+    check(api().GetTensorElementTypeAndShapeDataReference(value, &type, &shape, &rank), plan_.where);
+    view.shape = const_cast<int64_t*>(shape);
+  } else {
+    TensorInfo* made = nullptr;
+    check(api().GetTensorTypeAndShape(value, &made), plan_.where);
+    const std::unique_ptr<TensorInfo, void (*)(TensorInfo*)> info(made, api().ReleaseTensorTypeAndShapeInfo);
+    check(api().GetDimensionsCount(made, &rank), plan_.where);
+    dims_.push_back(std::make_unique<int64_t[]>(rank + 1));
+    check(api().GetDimensions(made, dims_.back().get(), rank), plan_.where);
+    view.shape = dims_.back().get();
+  }
+  view.ndim = static_cast<int32_t>(rank);
+  check(api().GetTensorMutableData(value, &view.data), plan_.where);
+  inputs_.push_back(view);
+  ++counts_[parameter];
+}
+
+inline void Call::allocate(int32_t flat, const int64_t* shape, int32_t rank) {
+  opforge_tensor view{};
+  view.device = {OPFORGE_DEVICE_CPU, 0};
+  view.ndim = rank;
+  view.dtype = bound_.dtype(flat);
+  view.shape = const_cast<int64_t*>(shape);
+  const int32_t place = places_[static_cast<size_t>(flat)];
+  Value* value = nullptr;
+  if (place >= 0) {
+    check(api().KernelContext_GetOutput(context_, static_cast<size_t>(place), shape,
+                                        static_cast<size_t>(rank), &value),
+          plan_.where);
+  }
+  if (value != nullptr) {
+    check(api().GetTensorMutableData(value, &view.data), plan_.where);
+  } else {  // the kernel writes it all the same
+    size_t bytes = view.dtype.bits / 8u;
+    for (int32_t d = 0; d < rank; ++d) bytes *= static_cast<size_t>(shape[d]);
+    unwanted_.push_back(std::make_unique<char[]>(bytes + 1));
+    view.data = unwanted_.back().get();
+  }
+  outputs_[static_cast<size_t>(flat)] = view;
+}
+
+inline opforge_status Call::allocate_late(CallContext* context, int32_t index, const int64_t* shape,
+                                          int32_t rank) {
+  auto& self = *static_cast<Call*>(context->call);
+  if (index < 0 || index >= self.bound_.outputs()) {
+    return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL,
+                               "the kernel allocates an output that is not there");
+  }
+  try {
+    self.dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(rank) + 1));
+    for (int32_t d = 0; d < rank; ++d) self.dims_.back()[static_cast<size_t>(d)] = shape[d];
+    self.allocate(index, self.dims_.back().get(), rank);
+    return OPFORGE_STATUS_OK;
+  } catch (const std::exception& error) {
+    return context->base.error(&context->base, OPFORGE_STATUS_OUT_OF_MEMORY, error.what());
+  }
+}
+
+inline void Call::run() {
+  const detail::Signature& signature = plan_.signature;
+  const size_t parameters = signature.inputs.size();
+  counts_.resize(parameters);
+  for (size_t k = 0; k < node_.inputs.size(); ++k) read_input(k, k < parameters ? k : parameters - 1);
+  bind(plan_, inputs_.data(), counts_.data(), node_.attributes.values, &bound_);
+  outputs_.resize(static_cast<size_t>(bound_.outputs()));
+  for (size_t p = 0; p < signature.outputs.size(); ++p) {
+    for (int32_t k = 0; k < bound_.counts[p]; ++k) {
+      const size_t index = p + static_cast<size_t>(k);
+      places_.push_back(index < node_.outputs.size() ? node_.outputs[index] : -1);
+    }
+  }
+  for (int32_t k = 0; k < bound_.outputs(); ++k) {
+    if (bound_.known(k)) allocate(k, bound_.sizes(k), bound_.rank(k));
+  }
+  CallContext context(&parallel_chunks, node_.kernel->data);
+  context.allocate = &allocate_late;
+  context.call = this;
+  const opforge_arguments in{inputs_.data(), counts_.data(), static_cast<int32_t>(inputs_.size()),
+                             static_cast<int32_t>(counts_.size())};
+  const opforge_arguments out{outputs_.data(), bound_.counts.data(), static_cast<int32_t>(outputs_.size()),
+                              static_cast<int32_t>(bound_.counts.size())};
+  const KernelContext* const before = current_context();
+  current_context() = context_;
+  const opforge_status status = run_in(context, *node_.kernel, in, out, node_.attributes.values.data());
+  current_context() = before;
+  if (status != OPFORGE_STATUS_OK) throw kernel_failure(plan_, status, context.text);
+}
+
+}  // namespace opforge::onnxruntime_host

@@ -1,0 +1,160 @@
+// registry.h: the operators that this process knows, and their registrations with ONNX Runtime. Nothing here
+// is ever freed: sessions keep pointers, and may outlive everything.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "onnxruntime/call.h"
+#include "onnxruntime/shape.h"
+
+namespace opforge::onnxruntime_host {
+
+using Keys = std::vector<std::string>;  // domain::Name:version
+
+struct Registry {
+  std::mutex lock;
+  std::map<std::string, std::unique_ptr<Definition>> definitions;
+  std::vector<std::unique_ptr<CustomOp>> ops;
+  std::map<std::string, std::vector<CustomOpDomain*>> domains;  // by what they hold
+  bool searched = false;
+};
+
+inline Registry& registry() {
+  static Registry* const all = new Registry;
+  return *all;
+}
+
+// What the next registration of this thread takes; empty = the newest version of every operator.
+inline Keys& selection() {
+  static thread_local Keys keys;
+  return keys;
+}
+
+// Enters an operator of a table. Doing it again changes nothing; another one of that name is an error.
+inline void define(const opforge_operator* table) {
+  auto definition = std::make_unique<Definition>(table);
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> guard(all.lock);
+  const auto known = all.definitions.find(definition->key);
+  if (known == all.definitions.end()) {
+    std::string key = definition->key;
+    all.definitions.emplace(std::move(key), std::move(definition));
+    return;
+  }
+  const opforge_operator& before = *known->second->table;
+  if (std::strcmp(before.schema_hash, table->schema_hash) == 0) return;
+  throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, definition->key,
+                "another operator of this name is registered with ONNX Runtime", before.signature,
+                table->signature, "raise since= for a changed operator, or restart the process");
+}
+
+// ---- kernels of ONNX Runtime
+
+inline Status* create_kernel(const CustomOp* op, const void* const*, const KernelInfo* info, void** kernel) {
+  return guarded([&] {
+    auto node = std::make_unique<Node>();
+    node->definition = op->definition;
+    node->kernel = op->kernel;
+    KernelAttributes(info, *op->definition).read(&node->attributes);
+    check_shapes(*op->definition, info, node->attributes.values);
+    size_t inputs = 0, outputs = 0;
+    check(api().KernelInfo_GetInputCount(info, &inputs), op->definition->where);
+    check(api().KernelInfo_GetOutputCount(info, &outputs), op->definition->where);
+    for (size_t k = 0; k < inputs; ++k) node->inputs.push_back(static_cast<int32_t>(k));
+    for (size_t k = 0; k < outputs; ++k) node->outputs.push_back(static_cast<int32_t>(k));
+    *kernel = node.release();
+  });
+}
+
+inline Status* compute(void* kernel, KernelContext* context) {
+  return guarded([&] { Call(*static_cast<const Node*>(kernel), context).run(); });
+}
+
+inline const CustomOp* make_op(const Definition& definition, const opforge_kernel& kernel,
+                               const char* provider) {
+  auto op = std::make_unique<CustomOp>();
+  op->definition = &definition;
+  op->kernel = &kernel;
+  op->provider = provider;
+  CustomOpHead& head = op->head;
+  head.version = static_cast<uint32_t>(std::min(api().minor, kKnownUpTo));
+  head.CreateKernel = [](const CustomOp*, const void* const*, const KernelInfo*) -> void* { return nullptr; };
+  head.GetName = [](const CustomOp* self) { return self->definition->table->name; };
+  head.GetExecutionProviderType = [](const CustomOp* self) { return self->provider; };
+  head.GetInputType = &answers::input_type;
+  head.GetInputTypeCount = [](const CustomOp* self) { return self->definition->signature.inputs.size(); };
+  head.GetOutputType = &answers::output_type;
+  head.GetOutputTypeCount = [](const CustomOp* self) { return self->definition->signature.outputs.size(); };
+  head.KernelCompute = [](void*, KernelContext*) {};
+  head.KernelDestroy = [](void* node) { delete static_cast<Node*>(node); };
+  head.GetInputCharacteristic = &answers::input_presence;
+  head.GetOutputCharacteristic = &answers::output_presence;
+  head.GetInputMemoryType = [](const CustomOp*, size_t) { return 0; };
+  head.GetVariadicInputMinArity = &answers::least_inputs;
+  head.GetVariadicInputHomogeneity = &answers::yes;
+  head.GetVariadicOutputMinArity = &answers::least_outputs;
+  head.GetVariadicOutputHomogeneity = &answers::yes;
+  head.CreateKernelV2 = &create_kernel;
+  head.KernelComputeV2 = &compute;
+  head.InferOutputShapeFn = [](const CustomOp* self, ShapeContext* context) {
+    return guarded([&] { infer(*self->definition, context); });
+  };
+  head.GetStartVersion = [](const CustomOp* self) { return self->definition->table->since_version; };
+  head.GetEndVersion = [](const CustomOp*) { return INT_MAX; };
+  registry().ops.push_back(std::move(op));
+  return registry().ops.back().get();
+}
+
+// ---- domains
+
+// ONNX Runtime keeps one schema per name, so of several versions the newest is registered unless a selection
+// names another.
+inline std::vector<const Definition*> chosen(const Keys& keys) {
+  std::vector<const Definition*> found;
+  if (!keys.empty()) {
+    for (const std::string& key : keys) {
+      const auto one = registry().definitions.find(key);
+      if (one == registry().definitions.end()) {
+        throw failure(OPFORGE_STATUS_NOT_FOUND, key, "the operator is not defined in this process");
+      }
+      found.push_back(one->second.get());
+    }
+    return found;
+  }
+  std::map<std::string, const Definition*> newest;
+  for (const auto& [key, definition] : registry().definitions) {
+    const Definition*& best = newest[definition->where];
+    if (best == nullptr || best->table->since_version < definition->table->since_version)
+      best = definition.get();
+  }
+  for (const auto& [where, definition] : newest) found.push_back(definition);
+  return found;
+}
+
+// Called under the lock.
+inline const std::vector<CustomOpDomain*>& domains_of(const std::vector<const Definition*>& definitions,
+                                                      const char* provider) {
+  std::string key = provider ? provider : "";
+  for (const Definition* definition : definitions) key += "\n" + definition->key;
+  auto& made = registry().domains[key];
+  if (!made.empty()) return made;
+  std::map<std::string, CustomOpDomain*> by_name;
+  for (const Definition* definition : definitions) {
+    CustomOpDomain*& domain = by_name[definition->table->domain];
+    if (domain == nullptr)
+      check(api().CreateCustomOpDomain(definition->table->domain, &domain), definition->key);
+    for (int32_t k = 0; k < definition->table->n_kernels; ++k) {
+      const opforge_kernel& kernel = *definition->table->kernels[k];
+      if (kernel.device_type != OPFORGE_DEVICE_CPU) continue;
+      check(api().CustomOpDomain_Add(domain, make_op(*definition, kernel, provider)), definition->key);
+    }
+  }
+  for (const auto& [name, domain] : by_name) made.push_back(domain);
+  return made;
+}
+
+}  // namespace opforge::onnxruntime_host

@@ -1,0 +1,101 @@
+"""Which operators of ours a model uses, and making them known to the adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from opforge.build import library_for
+from opforge.engines.onnxruntime._adapter import adapter
+from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
+from opforge.onnx._walk import nodes, standard
+from opforge.onnx.checker import Problem, custom_problems
+from opforge.schema import Operator, discover, registry
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["check_nodes", "define", "model_operators", "reachable_functions"]
+
+
+def model_operators(model: onnx.ModelProto) -> dict[tuple[str, str], Operator]:
+    """Return the registered operators that nodes of the model call, by (domain, name).
+
+    Raises:
+        UnsupportedError: the graph and a function of the model import two versions of one.
+    """
+    custom = [place for place in nodes(model) if not standard(place.node.domain)]
+    if custom:
+        discover()
+    found: dict[tuple[str, str], Operator] = {}
+    for place in custom:
+        kind = (place.node.domain, place.node.op_type)
+        operator = registry.find(*kind, place.opsets.get(kind[0]))
+        if operator is None:
+            continue
+        other = found.setdefault(kind, operator)
+        if other is not operator:
+            raise UnsupportedError(
+                "ONNX Runtime keeps one version of an operator per session",
+                where=operator.qualified_name,
+                expected="one version of the domain in the model and its functions",
+                got=f"{other.since_version} and {operator.since_version}",
+                hint="opforge.onnx.inline_functions, or export the function again",
+            )
+    return found
+
+
+def check_nodes(model: onnx.ModelProto, where: str) -> None:
+    """Hold the model's custom nodes against their declarations.
+
+    ONNX Runtime takes an attribute of a wrong name or type for one that is absent, so this comes before it.
+
+    Raises:
+        MissingOperatorError: a node has neither a registered operator nor a body.
+        ArgumentError: other problems; all are listed.
+    """
+    discover()
+    problems = custom_problems(model)
+    if not problems:
+        return
+    rows = "".join(f"\n    {problem}" for problem in problems)
+    kind = MissingOperatorError if any(_is_missing(problem) for problem in problems) else ArgumentError
+    raise kind("custom nodes do not fit their operators", where=where, got=rows)
+
+
+def _is_missing(problem: Problem) -> bool:
+    return problem.what.startswith(("nobody registered", "the imported version"))
+
+
+def define(operators: Iterable[Operator]) -> list[str]:
+    """Build (or find) the kernels of operators and make them known to the adapter; return their keys."""
+    keys = []
+    for operator in operators:
+        adapter().define(library_for([operator]).operator(operator.key).address)
+        keys.append(operator.key)
+    return keys
+
+
+def reachable_functions(model: onnx.ModelProto, without: Iterable[tuple[str, str]]) -> list[onnx.FunctionProto]:
+    """Return the functions that the graph still calls, directly or through others, when those of ``without`` go."""
+    gone = set(without)
+    kept = {(f.domain, f.name): f for f in model.functions if (f.domain, f.name) not in gone}
+    called = {(p.node.domain, p.node.op_type) for p in nodes(model, functions=False)}
+    used: dict[tuple[str, str], onnx.FunctionProto] = {}
+    pending = [kind for kind in kept if kind in called]
+    while pending:
+        kind = pending.pop()
+        if kind in used:
+            continue
+        used[kind] = kept[kind]
+        pending += [(n.domain, n.op_type) for n in _nodes(kept[kind]) if (n.domain, n.op_type) in kept]
+    return [function for kind, function in kept.items() if kind in used]
+
+
+def _nodes(function: onnx.FunctionProto) -> list[onnx.NodeProto]:
+    found, pending = [], [list(function.node)]
+    while pending:
+        for node in pending.pop():
+            found.append(node)
+            pending += [list(graph.node) for a in node.attribute for graph in (a.g, *a.graphs) if graph.node]
+    return found

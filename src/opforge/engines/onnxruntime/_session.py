@@ -1,0 +1,144 @@
+"""Sessions of ONNX Runtime in which our kernels run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opforge.engines.onnxruntime._adapter import adapter, adapter_path
+from opforge.engines.onnxruntime._operators import check_nodes, define, model_operators, reachable_functions
+from opforge.errors import ArgumentError, MissingOperatorError, OpforgeError, UnsupportedError
+from opforge.onnx._read import read_model
+from opforge.schema import Operator, discover, registry
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+__all__ = ["library", "open_session", "session"]
+
+_EXTERNAL = "session.model_external_initializers_file_folder_path"
+
+
+def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = None) -> str:
+    """Make operators known, and return the file for ``SessionOptions.register_custom_ops_library``.
+
+    The next registration on this thread takes exactly these operators, later ones take the newest version of every
+    operator that was made known in this process. Function bodies of the model go on hiding kernels of the same name;
+    ``session`` takes them out.
+
+    Args:
+        *operators: those that the session needs; none = every registered operator, or those of ``model``.
+        model: take the operators, in the versions, that this model uses.
+
+    Raises:
+        ToolchainError: a kernel operator has to be compiled, and there is no compiler.
+    """
+    if model is not None:
+        proto = read_model(Path(model), weights=False) if isinstance(model, str | Path) else model
+        operators = (*operators, *model_operators(proto).values())
+    if not operators:
+        discover()
+        operators = tuple(registry.operators().values())
+    adapter().select(define(operators))
+    return str(adapter_path())
+
+
+def session(
+    model: str | Path | onnx.ModelProto,
+    options: onnxruntime.SessionOptions | None = None,
+    *,
+    providers: Sequence[Any] | None = None,
+    bodies: bool = False,
+) -> onnxruntime.InferenceSession:
+    """Create a session of ONNX Runtime that computes the model's nodes of ours by our kernels.
+
+    Args:
+        model: an ONNX model or its file.
+        options: of the session; the kernels are registered with them.
+        providers: execution providers of ONNX Runtime; None = the CPU's.
+        bodies: whether a node whose function body the model carries runs as that body; its kernel runs otherwise,
+            and the body is left out.
+
+    Raises:
+        MissingOperatorError: nodes have neither a registered operator nor a body.
+        ArgumentError: nodes do not fit their operators: attributes, numbers of inputs, dtypes.
+        UnsupportedError: ONNX Runtime refuses the model; its words are under ``got``.
+    """
+    return open_session(model, options, providers=providers, bodies=bodies)[0]
+
+
+def open_session(
+    model: str | Path | onnx.ModelProto,
+    options: onnxruntime.SessionOptions | None = None,
+    *,
+    providers: Sequence[Any] | None = None,
+    bodies: bool = False,
+) -> tuple[onnxruntime.InferenceSession, dict[str, Operator]]:
+    """Do what ``session`` does, and say which operators run by kernels, by key."""
+    import onnxruntime
+
+    path = Path(model) if isinstance(model, str | Path) else None
+    where = "model" if path is None else str(path)
+    proto = read_model(path, weights=False) if path is not None else model
+    assert not isinstance(proto, str | Path)
+    check_nodes(proto, where)
+    held = {(function.domain, function.name) for function in proto.functions}
+    used = {kind: operator for kind, operator in model_operators(proto).items() if not (bodies and kind in held)}
+    options = options or onnxruntime.SessionOptions()
+    if used:
+        register(options, used.values())
+    source: str | bytes = str(path) if path is not None else ""
+    if path is None or held & set(used):
+        source = _without_bodies(proto, used, options, path)
+    chosen = list(providers) if providers is not None else ["CPUExecutionProvider"]
+    return _create(source, options, chosen, where), {operator.key: operator for operator in used.values()}
+
+
+def register(options: onnxruntime.SessionOptions, operators: Any) -> None:  # noqa: ANN401 - an iterable of operators
+    """Register the kernels of operators with session options."""
+    path = library(*operators)
+    try:
+        options.register_custom_ops_library(path)
+    except Exception as problem:
+        raise UnsupportedError(
+            "ONNX Runtime refuses the library of operators", where=path, got=str(problem)
+        ) from problem
+
+
+def _without_bodies(
+    model: onnx.ModelProto, kinds: Any, options: onnxruntime.SessionOptions, path: Path | None  # noqa: ANN401
+) -> bytes:
+    import onnx
+
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.functions[:]
+    bare.functions.extend(reachable_functions(model, kinds))
+    if path is not None:
+        options.add_session_config_entry(_EXTERNAL, str(path.resolve().parent))
+    return bytes(bare.SerializeToString())
+
+
+def _create(
+    source: str | bytes, options: onnxruntime.SessionOptions, providers: list[Any], where: str
+) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=providers)
+    except OpforgeError:
+        raise
+    except Exception as problem:
+        text = str(problem)
+        if "not a registered function/op" in text or "No Op registered" in text:
+            raise MissingOperatorError(
+                "ONNX Runtime does not know an operator of this model",
+                where=where,
+                got=text,
+                hint="formula operators bring a body when exported; the engine `reference` needs none",
+            ) from problem
+        if "wrong attribute type" in text or "dimension" in text and "expected:" in text:
+            raise ArgumentError("a node does not fit its operator", where=where, got=text) from problem
+        raise UnsupportedError("ONNX Runtime cannot load this model", where=where, got=text) from problem
