@@ -55,16 +55,26 @@ class KernelAttributes {
   void read(NodeAttributes* into) {
     for (const detail::Attribute& declared : plan_.signature.attributes) {
       if (one(declared, into)) continue;
-      for (const AttributeType other : {kInt, kInts, kFloat, kFloats, kString, kStrings}) {
-        if (other != type_of_kind(declared.kind) && has(declared.name.c_str(), other))
-          throw wrong_type(plan_, declared, other);
-      }
+      refuse_other_types(declared);
       if (declared.required) throw missing_attribute(plan_, declared);
       into->values.add_default(declared.default_value);
     }
   }
 
  private:
+  void refuse_texts(const detail::Attribute& declared) {
+    refuse_other_types(declared);
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, plan_.where + ", attribute " + declared.name,
+                  "this ONNX Runtime hands no list of texts to a kernel", "ONNX Runtime 1.25 or newer",
+                  "1." + std::to_string(api().minor));
+  }
+  void refuse_other_types(const detail::Attribute& declared) {
+    for (const AttributeType other : {kInt, kFloat, kString, kInts, kFloats, kStrings}) {
+      if (other != type_of_kind(declared.kind) && has(declared.name.c_str(), other))
+        throw wrong_type(plan_, declared, other);
+    }
+  }
+
   bool has(const char* name, AttributeType type) {
     int64_t integer = 0;
     float number = 0;
@@ -76,12 +86,15 @@ class KernelAttributes {
         return good(api().KernelInfoGetAttribute_float(info_, name, &number));
       case kString:
         return good(api().KernelInfoGetAttribute_string(info_, name, nullptr, &size));
+      // An attribute of any type is an empty list of any other.
       case kInts:
-        return good(api().KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size));
+        return good(api().KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)) && size > 0;
       case kFloats:
-        return good(api().KernelInfoGetAttributeArray_float(info_, name, nullptr, &size));
-      default:
-        return strings(name, nullptr);
+        return good(api().KernelInfoGetAttributeArray_float(info_, name, nullptr, &size)) && size > 0;
+      default: {
+        std::vector<std::string> items;
+        return strings(name, &items) && !items.empty();
+      }
     }
   }
 
@@ -114,6 +127,7 @@ class KernelAttributes {
       case OPFORGE_ATTRIBUTE_INTS:
       case OPFORGE_ATTRIBUTE_BOOLS: {
         if (!good(api().KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size))) return false;
+        if (size == 0) refuse_other_types(declared);
         std::vector<int64_t> items(size);
         if (size > 0)
           check(api().KernelInfoGetAttributeArray_int64(info_, name, items.data(), &size), plan_.where);
@@ -122,6 +136,7 @@ class KernelAttributes {
       }
       case OPFORGE_ATTRIBUTE_FLOATS: {
         if (!good(api().KernelInfoGetAttributeArray_float(info_, name, nullptr, &size))) return false;
+        if (size == 0) refuse_other_types(declared);
         std::vector<float> items(size);
         if (size > 0)
           check(api().KernelInfoGetAttributeArray_float(info_, name, items.data(), &size), plan_.where);
@@ -130,7 +145,14 @@ class KernelAttributes {
       }
       default: {
         std::vector<std::string> items;
-        if (!strings(name, &items)) return false;
+        if (!strings(name, &items)) {
+          // Before 1.25 a kernel cannot read a list of texts; that it is there shows as an empty list of
+          // numbers.
+          if (good(api().KernelInfoGetAttributeArray_int64(info_, name, nullptr, &size)))
+            refuse_texts(declared);
+          return false;
+        }
+        if (items.empty()) refuse_other_types(declared);
         std::vector<opforge_string> views;
         for (std::string& item : items) views.push_back(into->keep(std::move(item)));
         into->values.add_strings(std::move(views));
@@ -139,7 +161,6 @@ class KernelAttributes {
     }
   }
 
-  // Before 1.25 a kernel cannot read a list of texts; whether it is there is seen in shape inference.
   bool strings(const char* name, std::vector<std::string>* into) {
     if (api().KernelInfoGetAttributeArray_string == nullptr) return false;
     Allocator* allocator = nullptr;
@@ -148,7 +169,7 @@ class KernelAttributes {
     size_t size = 0;
     if (!good(api().KernelInfoGetAttributeArray_string(info_, name, allocator, &items, &size))) return false;
     for (size_t k = 0; items != nullptr && k < size; ++k) {
-      if (into != nullptr) into->emplace_back(items[k]);
+      into->emplace_back(items[k]);
       good(api().AllocatorFree(allocator, items[k]));
     }
     if (items != nullptr) good(api().AllocatorFree(allocator, items));

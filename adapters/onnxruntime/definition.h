@@ -48,10 +48,9 @@ inline int32_t input_presence(const CustomOp* op, size_t index) {
   const detail::Parameter& input = op->definition->signature.inputs[index];
   return input.variadic ? kVariadic : input.optional ? kOptional : kRequired;
 }
-// A node may leave out what it does not use of later outputs.
 inline int32_t output_presence(const CustomOp* op, size_t index) {
   const detail::Parameter& output = op->definition->signature.outputs[index];
-  return output.variadic ? kVariadic : output.optional || index > 0 ? kOptional : kRequired;
+  return output.variadic ? kVariadic : output.optional ? kOptional : kRequired;
 }
 inline int32_t least_inputs(const CustomOp* op) {
   return op->definition->signature.inputs.back().optional ? 0 : 1;

@@ -100,9 +100,12 @@ inline const CustomOp* make_op(const Definition& definition, const opforge_kerne
   head.GetVariadicOutputHomogeneity = &answers::yes;
   head.CreateKernelV2 = &create_kernel;
   head.KernelComputeV2 = &compute;
-  head.InferOutputShapeFn = [](const CustomOp* self, ShapeContext* context) {
-    return guarded([&] { infer(*self->definition, context); });
-  };
+  // Before 1.24 ONNX Runtime reads the type of an input that is not there, which ends the process.
+  if (api().minor >= 24 || !definition.has_optional_input()) {
+    head.InferOutputShapeFn = [](const CustomOp* self, ShapeContext* context) {
+      return guarded([&] { infer(*self->definition, context); });
+    };
+  }
   head.GetStartVersion = [](const CustomOp* self) { return self->definition->table->since_version; };
   head.GetEndVersion = [](const CustomOp*) { return INT_MAX; };
   registry().ops.push_back(std::move(op));

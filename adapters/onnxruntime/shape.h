@@ -63,7 +63,7 @@ inline void bind_known(const Plan& plan, const KnownInputs& inputs, const int64_
 
 // ---- shape inference
 
-// Values of int attributes, which dimensions may read; every attribute's type is looked at.
+// Values of int attributes, which dimensions may read.
 inline std::vector<int64_t> integers_of(const ShapeContext* context, const Plan& plan) {
   std::vector<int64_t> integers;
   for (const detail::Attribute& declared : plan.signature.attributes) {
@@ -71,13 +71,8 @@ inline std::vector<int64_t> integers_of(const ShapeContext* context, const Plan&
     integers.push_back(integer && !declared.required ? declared.default_value.ints[0] : 0);
     const Attribute* attribute = nullptr;
     if (!good(api().ShapeInferContext_GetAttribute(context, declared.name.c_str(), &attribute))) continue;
-    size_t size = 0;
-    if (declared.kind == OPFORGE_ATTRIBUTE_STRINGS && api().KernelInfoGetAttributeArray_string == nullptr) {
-      throw failure(OPFORGE_STATUS_UNSUPPORTED, plan.where + ", attribute " + declared.name,
-                    "this ONNX Runtime hands no list of texts to a kernel", "ONNX Runtime 1.25 or newer",
-                    "1." + std::to_string(api().minor));
-    }
     if (!integer) continue;
+    size_t size = 0;
     int64_t value = 0;
     if (!good(api().ReadOpAttr(attribute, kInt, &value, sizeof value, &size)))
       throw wrong_type(plan, declared, kUndefined);
@@ -112,16 +107,6 @@ inline void set_output(const ShapeContext* context, size_t index, opforge_dtype 
   check(api().ShapeInferContext_SetOutputTypeShape(context, index, info.get()), where);
 }
 
-// Calls f(index of the node's output, index among the tensors that there are) for each tensor of an output
-// parameter that is there; counts: tensors per output parameter.
-template <class Counts, class F>
-void each_output(const detail::Signature& signature, const Counts& counts, F&& f) {
-  int32_t flat = 0;
-  for (size_t p = 0; p < signature.outputs.size(); ++p) {
-    for (int32_t k = 0; k < counts[p]; ++k) f(p + static_cast<size_t>(k), flat++);
-  }
-}
-
 inline void infer(const Plan& plan, const ShapeContext* context) {
   size_t count = 0;
   check(api().ShapeInferContext_GetInputCount(context, &count), plan.where);
@@ -138,11 +123,17 @@ inline void infer(const Plan& plan, const ShapeContext* context) {
   }
   detail::Binding<Extent> binding;
   bind_known(plan, inputs, integers.data(), &binding);
-  each_output(plan.signature, binding.output_counts, [&](size_t index, int32_t flat) {
-    const auto& shape = binding.shapes[static_cast<size_t>(flat)];
-    const opforge_dtype dtype = binding.dtypes[static_cast<size_t>(flat)];
-    if (shape.ranked && detail::is_known(dtype)) set_output(context, index, dtype, shape.dims, plan.where);
-  });
+  // How many outputs the node has is not told, and a shape for one that it lacks ends the process.
+  size_t flat = 0;
+  for (size_t p = 0; p < plan.signature.outputs.size(); ++p) {
+    const detail::Parameter& output = plan.signature.outputs[p];
+    if (!output.optional && !output.variadic) {
+      const auto& shape = binding.shapes[flat];
+      const opforge_dtype dtype = binding.dtypes[flat];
+      if (shape.ranked && detail::is_known(dtype)) set_output(context, p, dtype, shape.dims, plan.where);
+    }
+    flat += static_cast<size_t>(binding.output_counts[p]);
+  }
 }
 
 // ---- a kernel that is created

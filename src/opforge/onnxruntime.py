@@ -6,6 +6,8 @@ sessions themselves: ``options.register_custom_ops_library(opforge.onnxruntime.l
 
 from __future__ import annotations
 
+from opforge.engines.onnxruntime._adapter import adapter_path
+from opforge.engines.onnxruntime._operators import register_library
 from opforge.engines.onnxruntime._session import library, session
 
-__all__ = ["library", "session"]
+__all__ = ["adapter_path", "library", "register_library", "session"]

@@ -132,17 +132,26 @@ def test_a_bin_is_for_opforge_alone(swish, tmp_path):
     assert skipped["reference"] == "takes .onnx"
 
 
-def test_comparing_all_leaves_out_what_cannot_run_the_model(tmp_path):
-    operator = of.load("opforge.ops:Swish")[0]
-    model = one_node_model(operator)
-    del model.functions[:]
-    onnx.save(model, tmp_path / "bare.onnx")
-    result = of.compare(tmp_path / "bare.onnx", engines=["all"])
+def test_comparing_all_leaves_out_what_cannot_run_the_model(swish, monkeypatch):
+    def refuse(self, model, *, threads=None):
+        raise UnsupportedError("no such node", where=self.name)
+
+    monkeypatch.setattr("opforge.engines.onnxruntime.OnnxRuntime.load", refuse)
+    result = of.compare(swish, engines=["all"])
     assert result and result.reference == "reference"
     assert {"opforge", "reference"} <= set(result.outputs)
-    assert "Swish" in result.skipped["onnxruntime"]
-    with pytest.raises(MissingOperatorError):
-        of.compare(tmp_path / "bare.onnx", engines=["onnxruntime", "reference"])
+    assert result.skipped["onnxruntime"] == "onnxruntime: no such node"
+    with pytest.raises(UnsupportedError):
+        of.compare(swish, engines=["onnxruntime", "reference"])
+    with pytest.raises(ArgumentError, match=r"(?s)fewer than two engines run the model.*no such node"):
+        of.compare(swish, engines={"onnxruntime": swish, "reference": swish}, optional=["onnxruntime"])
+
+
+def test_a_node_without_a_body_runs_by_its_kernel_in_onnx_runtime(tmp_path):
+    model = one_node_model(of.load("opforge.ops:Swish")[0])
+    del model.functions[:]
+    onnx.save(model, tmp_path / "bare.onnx")
+    assert of.compare(tmp_path / "bare.onnx", engines=["all"]).skipped == {}
 
 
 def test_timing_names_every_engine_once_and_holds_them_against_the_first(swish):

@@ -55,9 +55,7 @@ class Adapter:
         try:
             library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
         except OSError as error:
-            raise UnsupportedError(
-                "the ONNX Runtime adapter does not load", where=str(path), got=str(error)
-            ) from None
+            raise UnsupportedError("the ONNX Runtime adapter does not load", where=str(path), got=str(error)) from None
         self._define = library.opforge_onnxruntime_define
         self._define.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         self._define.restype = ctypes.c_int32

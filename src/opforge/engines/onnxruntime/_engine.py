@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opforge.engines._protocol import Availability, NodeTime, TensorInfo, Traits
-from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
+from opforge.engines.onnxruntime._session import session
+from opforge.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -35,33 +36,60 @@ _DTYPES = {
 }
 
 
+OLDEST = (1, 20)
+"""Oldest version that the adapter is tested with."""
+
 _DEVICES = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda", "CPUExecutionProvider": "cpu"}
 
 
 class OnnxRuntime:
-    """Loads ONNX files; versions 1.20 and newer."""
+    """Loads ONNX files; versions 1.20 and newer.
 
-    name = "onnxruntime"
+    Args:
+        name: of the engine.
+        bodies: whether nodes whose function body the model carries run as that body; others run by our kernels.
+    """
+
+    def __init__(self, name: str, *, bodies: bool) -> None:
+        self.name = name
+        self._bodies = bodies
 
     def availability(self) -> Availability:
-        """Say whether the package is installed."""
+        """Say whether the package is installed, and new enough."""
         if util.find_spec("onnxruntime") is None:
             return Availability(False, reason="the package is not installed", hint="pip install 'opforge[onnxruntime]'")
-        return Availability(True, version=metadata.version("onnxruntime"))
+        version = _version()
+        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
+            text = ".".join(map(str, OLDEST))
+            return Availability(
+                False,
+                version=version,
+                reason=f"version {version} is too old, {text} is needed",
+                hint="pip install --upgrade onnxruntime",
+            )
+        return Availability(True, version=version)
 
     def traits(self) -> Traits:
         """What its Python API passes; devices are those of the execution providers of the installed package."""
         import onnxruntime
 
         found = {_DEVICES[name]: None for name in onnxruntime.get_available_providers() if name in _DEVICES}
-        return Traits(tuple(found), tuple(_DTYPES.values()), True, ("bodies",))
+        return Traits(
+            tuple(found), tuple(_DTYPES.values()), True, ("bodies", "kernels") if self._bodies else ("kernels",)
+        )
 
     def prepare(self) -> None:
         """Import the package."""
         import_module("onnxruntime")
 
     def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
-        """Create a session; raises MissingOperatorError with ONNX Runtime's words when an operator is unknown."""
+        """Create a session.
+
+        Raises:
+            MissingOperatorError: a node has neither a registered operator nor a body.
+            ArgumentError: nodes do not fit their operators.
+            UnsupportedError: ONNX Runtime refuses the model.
+        """
         return _Loaded(self._session(model, threads))
 
     def profile(
@@ -81,23 +109,15 @@ class OnnxRuntime:
         if profile:
             options.enable_profiling = True
             options.profile_file_prefix = profile
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what goes wrong is raised
         if threads is not None:
             options.intra_op_num_threads = threads
             options.inter_op_num_threads = 1
-        try:
-            session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        except Exception as problem:
-            text = str(problem)
-            if "not a registered function/op" in text or "No Op registered" in text:
-                raise MissingOperatorError(
-                    "ONNX Runtime does not know an operator of this model",
-                    where=str(model),
-                    got=text,
-                    hint="formula operators bring a body when exported; the engine `reference` needs none",
-                ) from problem
-            raise UnsupportedError("ONNX Runtime cannot load this model", where=str(model), got=text) from problem
-        return session
+        return session(model, options, bodies=self._bodies)
+
+
+def _version() -> str:
+    return metadata.version("onnxruntime")
 
 
 def read_profile(path: Path, runs: int) -> list[NodeTime]:

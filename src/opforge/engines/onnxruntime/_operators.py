@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from opforge.build import library_for
+from opforge.build import LoadedLibrary, library_for
 from opforge.engines.onnxruntime._adapter import adapter
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.onnx._walk import nodes, standard
@@ -15,7 +15,7 @@ from opforge.schema import Operator, discover, registry
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["check_nodes", "define", "model_operators", "reachable_functions"]
+__all__ = ["adapted", "check_nodes", "define", "has_gaps", "model_operators", "register_library"]
 
 
 def model_operators(model: onnx.ModelProto) -> dict[tuple[str, str], Operator]:
@@ -76,20 +76,68 @@ def define(operators: Iterable[Operator]) -> list[str]:
     return keys
 
 
-def reachable_functions(model: onnx.ModelProto, without: Iterable[tuple[str, str]]) -> list[onnx.FunctionProto]:
-    """Return the functions that the graph still calls, directly or through others, when those of ``without`` go."""
+def register_library(library: LoadedLibrary) -> list[str]:
+    """Make every operator of a kernel library known, gradient operators too; return their keys.
+
+    Raises:
+        ArgumentError: another operator of the same name and version is known.
+    """
+    for operator in library.operators.values():
+        adapter().define(operator.address)
+    return list(library.operators)
+
+
+def has_gaps(model: onnx.ModelProto, used: Mapping[tuple[str, str], Operator]) -> bool:
+    """Whether a node of ours leaves out an output, which ONNX Runtime wants named."""
+    return any(True for place in nodes(model) for _ in _gaps(place.node, used))
+
+
+def _gaps(node: onnx.NodeProto, used: Mapping[tuple[str, str], Operator]) -> Iterator[int]:
+    operator = used.get((node.domain, node.op_type))
+    if operator is not None:
+        for index, output in enumerate(operator.signature.outputs):
+            absent = index >= len(node.output) or not node.output[index]
+            if absent and not output.optional and not output.variadic:
+                yield index
+
+
+def adapted(model: onnx.ModelProto, used: Mapping[tuple[str, str], Operator]) -> onnx.ModelProto:
+    """Return a copy without the bodies of operators that run by kernels, and with a name for each of their outputs."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for place in nodes(copy):
+        for index in list(_gaps(place.node, used)):
+            name = f"opforge_unused_{id(place.node):x}_{index}"
+            if index < len(place.node.output):
+                place.node.output[index] = name
+            else:
+                place.node.output.append(name)
+    kept = _reachable(copy, used)
+    del copy.functions[:]
+    copy.functions.extend(kept)
+    return copy
+
+
+def _reachable(model: onnx.ModelProto, without: Iterable[tuple[str, str]]) -> list[onnx.FunctionProto]:
+    """Copy the functions that the graph still calls, directly or through others, when those of ``without`` go."""
     gone = set(without)
     kept = {(f.domain, f.name): f for f in model.functions if (f.domain, f.name) not in gone}
     called = {(p.node.domain, p.node.op_type) for p in nodes(model, functions=False)}
-    used: dict[tuple[str, str], onnx.FunctionProto] = {}
+    used: set[tuple[str, str]] = set()
     pending = [kind for kind in kept if kind in called]
     while pending:
         kind = pending.pop()
-        if kind in used:
-            continue
-        used[kind] = kept[kind]
-        pending += [(n.domain, n.op_type) for n in _nodes(kept[kind]) if (n.domain, n.op_type) in kept]
-    return [function for kind, function in kept.items() if kind in used]
+        if kind not in used:
+            used.add(kind)
+            pending += [(n.domain, n.op_type) for n in _nodes(kept[kind]) if (n.domain, n.op_type) in kept]
+    found = []
+    for kind in used:
+        function = type(kept[kind])()
+        function.CopyFrom(kept[kind])
+        found.append(function)
+    return found
 
 
 def _nodes(function: onnx.FunctionProto) -> list[onnx.NodeProto]:

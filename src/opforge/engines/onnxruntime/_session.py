@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.engines.onnxruntime._adapter import adapter, adapter_path
-from opforge.engines.onnxruntime._operators import check_nodes, define, model_operators, reachable_functions
+from opforge.engines.onnxruntime._operators import adapted, check_nodes, define, has_gaps, model_operators
 from opforge.errors import ArgumentError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.onnx._read import read_model
 from opforge.schema import Operator, discover, registry
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["library", "open_session", "session"]
+__all__ = ["library", "open_session", "register", "session", "version"]
 
 _EXTERNAL = "session.model_external_initializers_file_folder_path"
+_EXTERNAL_SINCE = (1, 21)
 
 
 def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = None) -> str:
@@ -89,11 +90,32 @@ def open_session(
     options = options or onnxruntime.SessionOptions()
     if used:
         register(options, used.values())
-    source: str | bytes = str(path) if path is not None else ""
-    if path is None or held & set(used):
-        source = _without_bodies(proto, used, options, path)
+    source: str | bytes
+    if path is not None and not held & set(used) and not has_gaps(proto, used):
+        source = str(path)
+    else:
+        source = adapted(_with_tensors(proto, path, options), used).SerializeToString()
     chosen = list(providers) if providers is not None else ["CPUExecutionProvider"]
     return _create(source, options, chosen, where), {operator.key: operator for operator in used.values()}
+
+
+def _with_tensors(model: onnx.ModelProto, path: Path | None, options: onnxruntime.SessionOptions) -> onnx.ModelProto:
+    """Say where tensors in files beside the model lie; an older ONNX Runtime cannot be told, so they are read."""
+    from onnx.external_data_helper import uses_external_data
+
+    if path is None or not any(uses_external_data(tensor) for tensor in model.graph.initializer):
+        return model
+    if version() < _EXTERNAL_SINCE:
+        return read_model(path)
+    options.add_session_config_entry(_EXTERNAL, str(path.resolve().parent))
+    return model
+
+
+def version() -> tuple[int, ...]:
+    """Return the version of ONNX Runtime that is imported, as (major, minor)."""
+    import onnxruntime
+
+    return tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
 
 
 def register(options: onnxruntime.SessionOptions, operators: Any) -> None:  # noqa: ANN401 - an iterable of operators
@@ -105,20 +127,6 @@ def register(options: onnxruntime.SessionOptions, operators: Any) -> None:  # no
         raise UnsupportedError(
             "ONNX Runtime refuses the library of operators", where=path, got=str(problem)
         ) from problem
-
-
-def _without_bodies(
-    model: onnx.ModelProto, kinds: Any, options: onnxruntime.SessionOptions, path: Path | None  # noqa: ANN401
-) -> bytes:
-    import onnx
-
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
-    del bare.functions[:]
-    bare.functions.extend(reachable_functions(model, kinds))
-    if path is not None:
-        options.add_session_config_entry(_EXTERNAL, str(path.resolve().parent))
-    return bytes(bare.SerializeToString())
 
 
 def _create(
@@ -139,6 +147,6 @@ def _create(
                 got=text,
                 hint="formula operators bring a body when exported; the engine `reference` needs none",
             ) from problem
-        if "wrong attribute type" in text or "dimension" in text and "expected:" in text:
+        if "wrong attribute type" in text or ("dimension" in text and "expected:" in text):
             raise ArgumentError("a node does not fit its operator", where=where, got=text) from problem
         raise UnsupportedError("ONNX Runtime cannot load this model", where=where, got=text) from problem
