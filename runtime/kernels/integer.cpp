@@ -44,10 +44,25 @@ Status check_terms(InferContext& c, int first, int64_t n) {
   const bool output = scaled ? y == DType::kF32 || is_byte(y) : y == DType::kI32 && t.shift == nullptr;
   if (fits(t.a_zero, c.inputs[0].dtype, 1) && fits(t.b_zero, DType::kI32, n) &&
       fits(t.bias, DType::kI32, n) && fits(t.scale, DType::kF32, n) && fits(t.shift, DType::kF32, n) &&
-      fits(t.y_zero, y, 1) && output && is_plain(c.outputs[0]))
+      fits(t.y_zero, y, 1) && output)
     return OPFORGE_STATUS_OK;
   return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
                 "a zero point, bias, scale or the output of an integer product has the wrong dtype or size");
+}
+
+Status load_table(LoadContext& c, int input) {
+  const Tensor* t = at(c.inputs, c.n_inputs, input);
+  if (t == nullptr ||
+      (t->data != nullptr && t->shape.elements() == 256 && is_byte(*t) && t->packing == Packing::kNone))
+    return OPFORGE_STATUS_OK;
+  return c.fail(&c, OPFORGE_STATUS_CORRUPT, "a table of codes is not a constant of 256 bytes");
+}
+
+Status check_table(InferContext& c, int input) {
+  const Tensor* t = at(c.inputs, c.n_inputs, input);
+  const DType y = c.outputs[0].dtype;
+  if (t == nullptr ? is_byte(y) : t->dtype == y) return OPFORGE_STATUS_OK;
+  return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "a table of codes has another dtype than the output");
 }
 
 bool needs_rows(const IntegerTerms& t, int64_t n) {

@@ -50,6 +50,13 @@ inline uint8_t quantised(int32_t sum, float scale, int32_t zero, DType y) {
   return static_cast<uint8_t>(static_cast<int32_t>(!(real > least) ? least : real > most ? most : real));
 }
 
+// A table of all 256 codes, an input of the node that may be absent: a constant of the output's dtype.
+Status load_table(LoadContext& context, int input);
+Status check_table(InferContext& context, int input);
+inline const uint8_t* table_of(const RunContext& context, int input) {
+  return input < context.n_inputs ? context.inputs[input].as<uint8_t>() : nullptr;
+}
+
 // Bytes of n columns by k rows packed as integer16, and the packing: b[k][n] at row, column strides, each
 // byte turned by `flip`; sums are those of the turned bytes.
 inline int64_t packed_integers(int64_t k, int64_t n) { return padded16(n) * ((k + 3) / 4 * 4); }

@@ -1,5 +1,5 @@
-// part.h: nodes on c16 values that write some channels of their output and keep the others: concatenations
-// whose parts are made where they will lie.
+// part.h: nodes on images that write some channels of their output and keep the others: concatenations whose
+// parts are made where they will lie.
 #pragma once
 
 #include "kernels/common.h"
@@ -23,25 +23,25 @@ struct Part {
   }
 };
 
-// Own channels begin at a whole block, and end at one unless they are the last.
-inline Status load_part(LoadContext& c, int64_t own, int32_t input, Part* part) {
+// Own channels begin at a whole block (16 of c16, 1 of nhwc), and end at one unless they are the last.
+inline Status load_part(LoadContext& c, int64_t own, int32_t input, Part* part, int64_t block = 16) {
   part->channels = c.attributes->get_int("channels_total", 0);
   part->offset = c.attributes->get_int("channel_offset", 0);
   if (part->channels == 0 && part->offset == 0) return OPFORGE_STATUS_OK;
   const int64_t most = int64_t{1} << 30;
   if (part->channels < 1 || part->channels > most || part->offset < 0 || part->offset > most || own < 1 ||
-      own > most || part->offset % 16 != 0 || part->offset + own > part->channels ||
-      (own % 16 != 0 && part->offset + own != part->channels))
+      own > most || part->offset % block != 0 || part->offset + own > part->channels ||
+      (own % block != 0 && part->offset + own != part->channels))
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "channel_offset or channels_total cut a block of channels");
   if (c.n_inputs > input && c.inputs[input].present()) part->input = input;
   return OPFORGE_STATUS_OK;
 }
 
 // After the output's shape is set.
-inline Status infer_part(InferContext& c, const Part& part) {
+inline Status infer_part(InferContext& c, const Part& part, DType dtype = DType::kF32) {
   if (part.input < 0) return OPFORGE_STATUS_OK;
   const Tensor &kept = c.inputs[part.input], &y = c.outputs[0];
-  if (!is_f32(kept) || !same_shape(kept.shape, y.shape) || !same_layout(kept.layout, y.layout))
+  if (kept.dtype != dtype || !same_shape(kept.shape, y.shape) || !same_layout(kept.layout, y.layout))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
                   "the value whose channels are kept is not laid out as the output");
   c.inplace_input[0] = part.input;

@@ -46,4 +46,23 @@ struct RowTap {
 // fit.
 bool read_window(const Attributes& attributes, const Shape& x, const int64_t* kernel, Window* window);
 
+// Taps [lo, hi) of one dimension that lie in the image; `counted`: taps that an average over padding counts.
+struct Span {
+  int64_t at, lo, hi, counted;
+  Span(const Window& w, int d, int64_t out, bool padding) : at(out * w.stride[d] - w.before[d]) {
+    if (at >= 0 && at + (w.kernel[d] - 1) * w.dilation[d] < w.in[d]) {
+      lo = 0, hi = counted = w.kernel[d];
+      return;
+    }
+    // Taps whose index is below `limit`; kernels of files may be as large as 2^31. Divisions are slow here.
+    const auto below = [&](int64_t limit) {
+      if (limit <= at) return int64_t{0};
+      return lesser(w.kernel[d], w.dilation[d] == 1 ? limit - at : ceil_div(limit - at, w.dilation[d]));
+    };
+    lo = below(0);
+    hi = greater(lo, below(w.in[d]));
+    counted = padding ? greater<int64_t>(1, below(w.in[d] + w.after[d])) : hi - lo;
+  }
+};
+
 }  // namespace opforge::kernels

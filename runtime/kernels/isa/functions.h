@@ -59,6 +59,8 @@ void integer_rows(const uint8_t* from, int64_t from_row, uint8_t flip, int64_t r
 void transpose_bytes(const uint8_t* from, int64_t from_row, int64_t rows, int64_t columns, uint8_t* to,
                      int64_t to_row, uint8_t flip);
 void quantize_bytes(const float* x, uint8_t* y, int64_t n, float scale, int32_t zero, bool is_signed);
+void byte_pairs(const BytePairArgs&, int64_t rows);
+void byte_table(const uint8_t* table, const uint8_t* from, uint8_t* to, int64_t n);
 
 }  // namespace OPFORGE_ISA
 }  // namespace opforge

@@ -50,6 +50,8 @@ const IsaTable table = {
     integer_rows,
     transpose_bytes,
     quantize_bytes,
+    byte_pairs,
+    byte_table,
 };
 
 }  // namespace OPFORGE_ISA

@@ -195,6 +195,19 @@ struct IntegerDepthwiseArgs {
   IntegerArgs output;     // column, scale and so on; c_row = elements from pixel to pixel; n = channels
 };
 
+// y = saturate(round((a's number + b's number, or their product) / scale) + zero) of codes: rounded after
+// every step as the f32 words of the model are. Rows of n codes; bounds are codes.
+struct BytePairArgs {
+  const uint8_t *a, *b;
+  uint8_t* y;
+  int64_t a_row, b_row, y_row, n;
+  float a_scale, b_scale, scale, inverse;  // inverse = 1 / scale
+  int32_t a_zero, b_zero, zero;            // of a and b after their flip
+  int32_t least, most;
+  uint8_t a_flip, b_flip;  // turns the top bit of signed codes
+  int32_t product;
+};
+
 struct IsaTable {
   const char* name;
   int32_t fused;  // 1 = the fast profile (fused multiply-add)
@@ -282,6 +295,10 @@ struct IsaTable {
                           int64_t to_row, uint8_t flip);
   // y = saturate(round(x / scale) + zero); NaN gives 0.
   void (*quantize_bytes)(const float* x, uint8_t* y, int64_t n, float scale, int32_t zero, bool is_signed);
+
+  // -- bytes.cpp -- the second: to[i] = table[from[i]], perhaps in place.
+  void (*byte_pairs)(const BytePairArgs&, int64_t rows);
+  void (*byte_table)(const uint8_t* table, const uint8_t* from, uint8_t* to, int64_t n);
 };
 
 // The table for this machine: the best that the CPU runs, or what OPFORGE_ISA names. Chosen once.

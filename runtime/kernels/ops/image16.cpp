@@ -1,4 +1,6 @@
-// image16.cpp: the other nodes on c16 values: Pool, GlobalAveragePool, Resize, ConcatChannels, Reorder.
+// image16.cpp: the other nodes on c16 values: Pool, GlobalAveragePool, Resize, ConcatChannels, Reorder. The
+// last three also serve nhwc (kernels/nhwc.cpp).
+#include "kernels/nhwc.h"
 #include "kernels/part.h"
 
 namespace opforge {
@@ -120,8 +122,9 @@ Status resize_load(LoadContext& c) {
 }
 
 Status resize_infer(InferContext& c) {
-  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const ResizeState& s = *static_cast<ResizeState*>(c.state);
+  if (is_nhwc(c.inputs[0]) && !s.part.any()) return nhwc_resize_infer(c, s.h, s.w);
+  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   if (!good_image(c.inputs[0]) || !is_c16(c.outputs[0])) return not_c16(c);
   c.outputs[0].shape = c.inputs[0].shape;
   c.outputs[0].shape.dims[2] *= s.h;
@@ -136,6 +139,7 @@ Status resize_infer(InferContext& c) {
 Status resize_run(RunContext& c) {
   const ResizeState& s = *static_cast<ResizeState*>(c.state);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
+  if (is_nhwc(c.inputs[0])) return nhwc_resize(c, s.h, s.w), OPFORGE_STATUS_OK;
   keep_others(c, s.part);
   const Image x = image_of(c.inputs[0]), y = s.part.of(image_of(c.outputs[0]), s.channels);
   const int64_t blocks = blocks16(x.channels),
@@ -151,6 +155,7 @@ Status resize_run(RunContext& c) {
 // ---- ConcatChannels
 // -----------------------------------------------------------------------------------------
 Status concat_infer(InferContext& c) {
+  if (c.n_inputs > 0 && is_nhwc(c.inputs[0])) return nhwc_concat_infer(c);
   if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   if (c.n_inputs < 1 || !is_c16(c.outputs[0])) return not_c16(c);
   Shape& y = c.outputs[0].shape;
@@ -172,6 +177,7 @@ Status concat_infer(InferContext& c) {
 Status concat_run(RunContext& c) {
   const Tensor& out = c.outputs[0];
   if (out.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  if (is_nhwc(out)) return nhwc_concat(c), OPFORGE_STATUS_OK;
   const Image y = image_of(out);
   const int64_t strips = greater<int64_t>(1, lesser<int64_t>(y.height, out.shape.elements() / 65536));
   for_units(c, y.images * strips, [&](int64_t, int64_t unit) {
@@ -190,13 +196,15 @@ Status concat_run(RunContext& c) {
 // ---- Reorder
 // ------------------------------------------------------------------------------------------------
 // Attribute `plain`: "" = a plain side is [N, C, H, W], "nhwc" = it is [N, H, W, C].
-bool is_nhwc(const Attributes& a) { return equals(a.get_string("plain", ""), "nhwc"); }
+bool plain_is_nhwc(const Attributes& a) { return equals(a.get_string("plain", ""), "nhwc"); }
 
 Status reorder_infer(InferContext& c) {
+  if (wants_nhwc(c.inputs[0]) || wants_nhwc(c.outputs[0])) return nhwc_reorder_infer(c);
   if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
   const Tensor& x = c.inputs[0];
   Tensor& y = c.outputs[0];
-  const bool known = (is_plain(x) || is_c16(x)) && (is_plain(y) || is_c16(y)), nhwc = is_nhwc(*c.attributes);
+  const bool known = (is_plain(x) || is_c16(x)) && (is_plain(y) || is_c16(y)),
+             nhwc = plain_is_nhwc(*c.attributes);
   if (!known || !is_f32(x) || ((is_c16(x) || is_c16(y)) && x.shape.rank != 4) ||
       (nhwc && is_plain(x) == is_plain(y)) || (!nhwc && !equals(c.attributes->get_string("plain", ""), "")))
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED,
@@ -231,11 +239,12 @@ void copy_nhwc(const Image& x, float* plain, int64_t image, int64_t y0, int64_t 
 Status reorder_run(RunContext& c) {
   const Tensor &from = c.inputs[0], &to = c.outputs[0];
   if (to.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  if (is_nhwc(from) || is_nhwc(to)) return nhwc_reorder(c), OPFORGE_STATUS_OK;
   if (is_plain(from) && is_plain(to)) {
     std::memcpy(to.data, from.data, sizeof(float) * to.shape.elements());
     return OPFORGE_STATUS_OK;
   }
-  const bool nhwc = is_nhwc(*c.attributes);
+  const bool nhwc = plain_is_nhwc(*c.attributes);
   const Image x = image_of(from), y = image_of(to);
   const Image& blocked = is_c16(from) ? x : y;
   const int64_t height = blocked.height,

@@ -2,8 +2,11 @@
 // ConvInteger and QLinearConv in their general form.
 //
 // opforge::IntegerConv works on rows of pixels whose channels lie side by side (NHWC), padded with the zero
-// point: a window is then a few runs of bytes, which the product reads where they lie.
+// point: a window is then a few runs of bytes, which the product reads where they lie. X and Y may be plain
+// too, and are then turned on the way.
 #include "kernels/integer.h"
+#include "kernels/nhwc.h"
+#include "kernels/part.h"
 #include "kernels/window.h"
 
 namespace opforge {
@@ -11,13 +14,15 @@ namespace {
 
 using namespace kernels;
 
-// ---- opforge::IntegerConv: X, W (packed), sums of W per output channel, then the terms
+// ---- opforge::IntegerConv: X, W (packed), sums of W per output channel, the terms, table, kept
 // ----------------------------------------------------------------------------------
 struct ConvState {
   int32_t kernel[2], stride[2], dilation[2], pads[4];
   int64_t channels_in = 0, channels_out = 0;
-  bool depthwise = false, taps = false, nhwc_in = false, nhwc_out = false;
+  bool depthwise = false, taps = false;
+  Part part;
 };
+constexpr int kTable = 9, kKept = 10;
 
 Status packed_load(LoadContext& c) {
   ConvState* s = new_state<ConvState>(c);
@@ -27,8 +32,6 @@ Status packed_load(LoadContext& c) {
   read_ints(a, "strides", 2, 1, s->stride);
   read_ints(a, "dilations", 2, 1, s->dilation);
   read_ints(a, "pads", 4, 0, s->pads);
-  s->nhwc_in = equals(a.get_string("x_layout", "nchw"), "nhwc");
-  s->nhwc_out = equals(a.get_string("y_layout", "nchw"), "nhwc");
   const auto within = [](const int32_t* v, int n, int least) {
     bool good = true;
     for (int i = 0; i < n; ++i) good = good && v[i] >= least && v[i] <= 65535;
@@ -51,67 +54,79 @@ Status packed_load(LoadContext& c) {
   if (sums.data == nullptr || sums.dtype != DType::kI32 || !is_plain(sums) ||
       sums.shape.elements() != s->channels_out)
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the sums of W are not a constant i32 per output channel");
-  return OPFORGE_STATUS_OK;
+  if (Status wrong = load_table(c, kTable)) return wrong;
+  return load_part(c, s->channels_out, kKept, &s->part, 1);
 }
 
 struct Frame {
   int64_t images, h, w, oh, ow;
   int64_t hp, wp;            // of the padded image
+  int64_t pixel;             // bytes from pixel to pixel of the frame
   int64_t segments, length;  // runs of bytes of a window, bytes of each
   bool direct;               // X is read where it lies
   int64_t padded_bytes() const { return direct ? 0 : hp * wp; }
 };
 
 bool frame_of(const ConvState& s, const Tensor& x, Frame* f) {
-  if (x.shape.rank != 4 || x.shape[s.nhwc_in ? 3 : 1] != s.channels_in) return false;
+  if (x.shape.rank != 4 || x.shape[1] != s.channels_in) return false;
   f->images = x.shape[0];
-  f->h = x.shape[s.nhwc_in ? 1 : 2], f->w = x.shape[s.nhwc_in ? 2 : 3];
+  f->h = x.shape[2], f->w = x.shape[3];
   f->hp = f->h + s.pads[0] + s.pads[2], f->wp = f->w + s.pads[1] + s.pads[3];
   const int64_t room_h = f->hp - (int64_t{s.kernel[0]} - 1) * s.dilation[0] - 1;
   const int64_t room_w = f->wp - (int64_t{s.kernel[1]} - 1) * s.dilation[1] - 1;
   f->oh = room_h < 0 ? 0 : room_h / s.stride[0] + 1;
   f->ow = room_w < 0 ? 0 : room_w / s.stride[1] + 1;
-  f->segments = s.taps || s.depthwise ? int64_t{s.kernel[0]} * s.kernel[1] : s.kernel[0];
+  const bool taps = s.taps || s.depthwise, given = is_nhwc(x);
+  f->segments = taps ? int64_t{s.kernel[0]} * s.kernel[1] : s.kernel[0];
   f->length = s.depthwise ? 1 : s.taps ? s.channels_in : s.channels_in * s.kernel[1];
+  // Runs over several pixels have no gaps; depthwise loops read 16 channels at once.
+  const bool dense = !taps && s.kernel[1] > 1;
+  f->pixel = dense         ? s.channels_in
+             : given       ? pixel_of(x)
+             : s.depthwise ? padded16(s.channels_in)
+                           : s.channels_in;
   const bool padded = (s.pads[0] | s.pads[1] | s.pads[2] | s.pads[3]) != 0;
-  f->direct = s.nhwc_in && !padded && x.dtype == DType::kU8 && (s.depthwise || f->length % 4 == 0);
+  const bool whole = s.depthwise ? f->pixel % 16 == 0 : f->length % 4 == 0 || (!dense && f->pixel % 16 == 0);
+  f->direct = given && f->pixel == pixel_of(x) && !padded && x.dtype == DType::kU8 && whole;
   int64_t pixels;
   return !__builtin_mul_overflow(f->hp, f->wp, &pixels) &&
-         pixels <= (int64_t{1} << 46) / greater<int64_t>(1, greater(s.channels_in, s.channels_out));
+         pixels <= (int64_t{1} << 46) / greater<int64_t>(1, padded16(greater(s.channels_in, s.channels_out)));
 }
 
 int64_t align64(int64_t n) { return (n + 63) / 64 * 64; }
-int64_t frame_bytes(const ConvState& s, const Frame& f) {
-  return align64(f.padded_bytes() * s.channels_in + 16);
-}
+int64_t frame_bytes(const Frame& f) { return align64(f.padded_bytes() * f.pixel + 16); }
 
 Status packed_infer(InferContext& c) {
   const ConvState& s = *static_cast<ConvState*>(c.state);
   const Tensor& x = c.inputs[0];
   Frame f;
-  if (!is_byte(x) || x.packing != Packing::kNone || !frame_of(s, x, &f))
+  if (!is_byte(x.dtype) || !(is_plain(x) || is_nhwc(x)) || x.packing != Packing::kNone || !frame_of(s, x, &f))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "X is not a u8 or i8 image of %lld channels",
                   static_cast<long long>(s.channels_in));
   if (Status wrong = check_terms(c, 3, s.channels_out)) return wrong;
   if (c.n_inputs > 4 && c.inputs[4].present())
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "packed weights of a convolution have no zero point");
-  Shape& y = c.outputs[0].shape;
-  y.rank = 4;
-  y.dims[0] = f.images;
-  y.dims[s.nhwc_out ? 3 : 1] = s.channels_out;
-  y.dims[s.nhwc_out ? 1 : 2] = f.oh;
-  y.dims[s.nhwc_out ? 2 : 3] = f.ow;
-  const int64_t result =
-      s.nhwc_out ? 0 : align64(f.oh * f.ow * s.channels_out * (dtype_bits(c.outputs[0].dtype) / 8));
-  c.scratch_bytes = 4 * vector_words(s.channels_out) + align64(8 * f.segments) + frame_bytes(s, f) + result;
-  return OPFORGE_STATUS_OK;
+  if (c.n_inputs > kTable && c.inputs[kTable].present())
+    if (Status wrong = check_table(c, kTable)) return wrong;
+  Tensor& y = c.outputs[0];
+  y.shape.rank = 4;
+  y.shape.dims[0] = f.images, y.shape.dims[1] = s.part.total(s.channels_out);
+  y.shape.dims[2] = f.oh, y.shape.dims[3] = f.ow;
+  if (!is_nhwc(y) && (s.part.any() || !is_plain(y)))
+    return c.fail(
+        &c, OPFORGE_STATUS_INVALID_ARGUMENT,
+        "the output of a quantised convolution is neither plain nor nhwc, or a part of a plain one");
+  const int64_t result = is_plain(y) ? align64(f.oh * f.ow * s.channels_out * (dtype_bits(y.dtype) / 8)) : 0;
+  c.scratch_bytes = 4 * vector_words(s.channels_out) + align64(8 * f.segments) + frame_bytes(f) + result;
+  return infer_part(c, s.part, y.dtype);
 }
 
 // The image in NHWC with its padding, all bytes unsigned.
-void pad_image(RunContext& c, const ConvState& s, const Frame& f, const uint8_t* x, uint8_t flip,
-               uint8_t zero, uint8_t* to) {
+void pad_image(RunContext& c, const ConvState& s, const Frame& f, const Tensor& tensor, const uint8_t* x,
+               uint8_t flip, uint8_t zero, uint8_t* to) {
   const IsaTable& isa = isa_table();
-  const int64_t pixel = s.channels_in, row = f.wp * pixel;
+  const bool given = is_nhwc(tensor);
+  const int64_t pixel = f.pixel, row = f.wp * pixel, from_pixel = given ? pixel_of(tensor) : 0;
   c.parallel(f.hp, greater<int64_t>(1, 32768 / greater<int64_t>(1, row)), [&](int64_t begin, int64_t end) {
     for (int64_t y = begin; y < end; ++y) {
       uint8_t* at = to + y * row;
@@ -123,10 +138,13 @@ void pad_image(RunContext& c, const ConvState& s, const Frame& f, const uint8_t*
       std::memset(at, zero, static_cast<size_t>(s.pads[1] * pixel));
       std::memset(at + (s.pads[1] + f.w) * pixel, zero, static_cast<size_t>(s.pads[3] * pixel));
       at += s.pads[1] * pixel;
-      if (s.nhwc_in)
+      if (!given)
+        isa.transpose_bytes(x + from * f.w, f.h * f.w, s.channels_in, f.w, at, pixel, flip);
+      else if (from_pixel == pixel)
         isa.integer_rows(x + from * f.w * pixel, 0, flip, 1, f.w * pixel, at, f.w * pixel, nullptr);
       else
-        isa.transpose_bytes(x + from * f.w, f.h * f.w, pixel, f.w, at, pixel, flip);
+        isa.integer_rows(x + from * f.w * from_pixel, from_pixel, flip, f.w, s.channels_in, at, pixel,
+                         nullptr);
     }
   });
 }
@@ -143,24 +161,33 @@ void to_planes(const void* from, int64_t pixels, int64_t channels, int64_t size,
       static_cast<uint32_t*>(to)[n * plane + p] = static_cast<const uint32_t*>(from)[p * channels + n];
 }
 
+// Codes of n channels of some pixels through a table.
+void look_up(const uint8_t* table, uint8_t* codes, int64_t pixels, int64_t n, int64_t pixel) {
+  if (n == pixel) return isa_table().byte_table(table, codes, codes, pixels * pixel);
+  for (int64_t p = 0; p < pixels; ++p) isa_table().byte_table(table, codes + p * pixel, codes + p * pixel, n);
+}
+
 Status packed_run(RunContext& c) {
   const ConvState& s = *static_cast<ConvState*>(c.state);
   const Tensor &x = c.inputs[0], &y = c.outputs[0];
   Frame f;
   frame_of(s, x, &f);
   if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
+  keep_others(c, s.part);
   const IsaTable& isa = isa_table();
+  const bool turned = is_plain(y);
   const int64_t size = dtype_bits(y.dtype) / 8, channels = s.channels_out, plane = f.oh * f.ow;
+  const int64_t y_pixel = turned ? channels : pixel_of(y);  // elements
   auto* memory = static_cast<uint8_t*>(c.scratch);
   void* vectors = memory;
   auto* segments = reinterpret_cast<int64_t*>(memory += 4 * vector_words(channels));
   uint8_t* padded = memory += align64(8 * f.segments);
-  uint8_t* result = memory += frame_bytes(s, f);
-  const int64_t pixel = s.channels_in, row = f.wp * pixel;
+  uint8_t* result = memory += frame_bytes(f);
+  const int64_t row = f.wp * f.pixel;
   const bool taps = s.taps || s.depthwise;
   for (int64_t i = 0; i < f.segments; ++i) {
     const int64_t ky = taps ? i / s.kernel[1] : i, kx = taps ? i % s.kernel[1] : 0;
-    segments[i] = ky * s.dilation[0] * row + kx * s.dilation[1] * pixel;
+    segments[i] = ky * s.dilation[0] * row + kx * s.dilation[1] * f.pixel;
   }
   IntegerArgs g{};
   const IntegerTerms terms = terms_of(c.inputs, c.n_inputs, 3, *c.attributes);
@@ -170,29 +197,33 @@ Status packed_run(RunContext& c) {
   g.n_segments = f.segments;
   g.groups = (f.length + 3) / 4;
   g.b = c.inputs[1].as<int8_t>();
-  g.a_row = s.stride[1] * pixel;
-  g.c_row = channels;
+  g.a_row = s.stride[1] * f.pixel;
+  g.c_row = y_pixel;
+  // Lanes beyond the last channel are written where they belong to the pixel: whole vectors, no edge.
+  if (!s.part.any() && y_pixel == padded16(channels)) g.n = y_pixel;
   const uint8_t flip = x.dtype == DType::kI8 ? kTopBit : 0;
   const uint8_t zero =
       terms.a_zero == nullptr ? flip : static_cast<uint8_t>(*terms.a_zero->as<uint8_t>() ^ flip);
-  const int64_t blocks = padded16(channels) / 16;
+  const uint8_t* table = table_of(c, kTable);
+  const int64_t blocks = padded16(channels) / 16,
+                x_bytes = f.h * f.w * (is_plain(x) ? s.channels_in : pixel_of(x));
   // Rows of a unit: enough pixels to use a group of weights many times while it is in cache.
   const int64_t unit_rows = greater<int64_t>(1, 512 / greater<int64_t>(1, f.ow));
   for (int64_t image = 0; image < f.images; ++image) {
-    const uint8_t* from = x.as<uint8_t>() + image * f.h * f.w * pixel;
-    auto* to = y.as<uint8_t>() + image * plane * channels * size;
+    const uint8_t* from = x.as<uint8_t>() + image * x_bytes;
+    auto* to = y.as<uint8_t>() + image * plane * y_pixel * size;
     if (!f.direct) {
-      pad_image(c, s, f, from, flip, zero, padded);
+      pad_image(c, s, f, x, from, flip, zero, padded);
       from = padded;
     }
-    uint8_t* out = s.nhwc_out ? to : result;
+    uint8_t* out = turned ? result : to + s.part.offset * size;
     for_units(c, ceil_div(f.oh, unit_rows), [&](int64_t, int64_t unit) {
       const int64_t y0 = unit * unit_rows, y1 = lesser(f.oh, y0 + unit_rows);
       for (int64_t block = 0; block < (s.depthwise ? 1 : blocks); block += 4) {
         for (int64_t r = y0; r < y1; ++r) {
           IntegerArgs own = g;
           own.a = from + r * s.stride[0] * row;
-          own.c = out + r * f.ow * channels * size;
+          own.c = out + r * f.ow * y_pixel * size;
           if (!s.depthwise) {
             isa.integer_product(own, 0, f.ow, block, lesser(blocks, block + 4));
             continue;
@@ -200,7 +231,8 @@ Status packed_run(RunContext& c) {
           isa.integer_depthwise({own.a, own.a_row, segments, f.segments, own.b, own}, f.ow);
         }
       }
-      if (!s.nhwc_out)
+      if (table != nullptr) look_up(table, out + y0 * f.ow * y_pixel, (y1 - y0) * f.ow, g.n, y_pixel);
+      if (turned)
         to_planes(out + y0 * f.ow * channels * size, (y1 - y0) * f.ow, channels, size, to + y0 * f.ow * size,
                   plane);
     });

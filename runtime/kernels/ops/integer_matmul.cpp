@@ -34,6 +34,8 @@ Status packed_infer(InferContext& c) {
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "A is not u8 or i8 [..., %lld]",
                   static_cast<long long>(s.k));
   if (Status wrong = check_terms(c, 3, s.n)) return wrong;
+  if (!is_plain(c.outputs[0]))
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the output of a quantised product is not plain");
   Shape& out = c.outputs[0].shape;
   out = a.shape;
   out.dims[out.rank - 1] = s.n;

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.native import native
 from opforge.bin.packing import PACKERS
+from opforge.bin.program import Layout
 from tests.unit.bin.programs import Builder, single
 from tests.unit.kernels.test_cases import others
 
@@ -39,24 +41,45 @@ def requantized(sums: np.ndarray, scale: np.ndarray, zero: int, dtype: type) -> 
 class Packed:
     """An IntegerMatMul or IntegerConv of the compiler, built by hand."""
 
-    def __init__(self, op: str, x: np.ndarray, w: np.ndarray, packing: str, **attributes: Any) -> None:
+    def __init__(
+        self,
+        op: str,
+        x: np.ndarray,
+        w: np.ndarray,
+        packing: str,
+        near: str = "plain",
+        far: str = "plain",
+        **attributes: Any,
+    ) -> None:
         self.builder = Builder()
-        self.x = x
+        self.x, self.far = x, far
         stored = (w ^ 0x80).view(I8) if w.dtype == U8 else w
-        inputs = [self.builder.input("x", x.dtype, list(x.shape))]
+        inputs = [self.laid(self.builder.input("x", x.dtype, list(x.shape)), near)]
         inputs.append(self.builder.constant(PACKERS[packing](stored), packing=packing, shape=list(w.shape)))
         axes = (0,) if w.ndim == 2 else (1, 2, 3)
         inputs.append(self.builder.constant(stored.astype(np.int64).sum(axis=axes).astype(np.int32)))
         self.op, self.inputs, self.attributes, self.stored = op, inputs, attributes, stored
 
+    def laid(self, value: int, kind: str) -> int:
+        """The value in another layout."""
+        held = self.builder.program.values[value]
+        if kind == held.layout.kind:
+            return value
+        dtype = NUMPY_DTYPES[held.dtype]
+        made: int = self.builder.node("Reorder", [value], dtype, [None] * 4, domain="opforge", since=1)
+        self.builder.program.values[made].layout = Layout(kind)
+        return made
+
     def run(self, folder: Path, dtype: type, *terms: Any, threads: int = 1) -> np.ndarray:
-        """Terms: a_zero, b_zero, bias, scale, shift, y_zero; None = absent."""
+        """Terms: a_zero, b_zero, bias, scale, shift, y_zero, table; None = absent."""
         for term in terms:
             self.inputs.append(-1 if term is None else self.builder.constant(term))
         while self.inputs[-1] == -1:
             self.inputs.pop()
-        made = self.builder.node(self.op, self.inputs, dtype, domain="opforge", since=1, **self.attributes)
-        self.builder.output(made)
+        shape = None if self.far == "plain" else [None] * 4
+        made = self.builder.node(self.op, self.inputs, dtype, shape, domain="opforge", since=1, **self.attributes)
+        self.builder.program.values[made].layout = Layout(self.far)
+        self.builder.output(self.laid(made, "plain"))
         result: np.ndarray
         [result] = self.builder.session(folder, threads=threads).run({"x": self.x}).values()
         return result
@@ -178,11 +201,14 @@ def test_convolutions(
         "dilations": [dilation] * 2,
         "pads": pads,
     }
-    for near, far in product(("nchw", "nhwc"), repeat=2):
-        data = x if near == "nchw" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-        node = Packed("IntegerConv", data, w, packing, x_layout=near, y_layout=far, **given)
+    table = rng.permutation(256).astype(U8)
+    for near, far in product(("plain", "nhwc", "nhwc16"), repeat=2):
+        node = Packed("IntegerConv", x, w, packing, near, far, **given)
         got = node.run(tmp_path, U8, x_type(9), None, bias, scale, None, U8(4), threads=2)
-        assert np.array_equal(got if far == "nchw" else got.transpose(0, 3, 1, 2), wanted)
+        assert np.array_equal(got, wanted)
+        node = Packed("IntegerConv", x, w, packing, near, far, **given)
+        got = node.run(tmp_path, U8, x_type(9), None, bias, scale, None, U8(4), table)
+        assert np.array_equal(got, table[wanted])
     node = Packed("IntegerConv", x, w, packing, **given)
     assert np.array_equal(node.run(tmp_path, np.int32, x_type(9), None, bias), sums)
     zeros = np.array(middle, w_type)

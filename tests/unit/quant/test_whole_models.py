@@ -61,7 +61,9 @@ def test_a_static_image_model(tmp_path: Path) -> None:
     operators, got, wanted = both(tmp_path / "q.onnx", tmp_path, inputs[0])
     assert operators["IntegerConv"] == 53
     assert operators["IntegerMatMul"] == 1
-    assert operators["Conv"] == operators["DequantizeLinear"] == operators["QuantizeLinear"] == 0
+    assert operators["Conv"] == operators["DequantizeLinear"] == 0
+    assert operators["IntegerAdd"] > 5
+    assert operators["Formula"] <= 4  # around what has no kernel on bytes
     np.testing.assert_allclose(got, wanted, atol=1.1 * 2 / 255)  # two steps: flips of earlier layers add up
 
 

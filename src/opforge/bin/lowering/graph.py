@@ -57,6 +57,11 @@ class Value:
         """Whether it lies in blocks of 16 channels."""
         return self.layout.kind == "c16"
 
+    @property
+    def is_nhwc(self) -> bool:
+        """Whether the channels of a pixel lie side by side."""
+        return self.layout.kind in ("nhwc", "nhwc16")
+
 
 @dataclass(eq=False)
 class Node:

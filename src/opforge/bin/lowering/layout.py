@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opforge.bin.lowering import channels, nhwc
+from opforge.bin.lowering import channels, nhwc, side_by_side
 from opforge.bin.lowering.convolution import halo_of
 from opforge.bin.lowering.fuse import blocked_operand, same_shape
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
@@ -18,6 +18,7 @@ __all__ = ["assign_layouts"]
 
 def assign_layouts(graph: Graph) -> None:
     """Choose layouts, insert the conversions and size the halos."""
+    side_by_side.assign(graph)
     for k, node in enumerate(graph.nodes):
         rule = _RULES.get(node.op) if node.domain in ("", "opforge") else None
         made = rule(node) if rule is not None else None

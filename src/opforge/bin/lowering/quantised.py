@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from opforge.bin.lowering import quantised_steps
 from opforge.bin.lowering import quantised_values as q
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
+from opforge.bin.lowering.rewriter import Rewriter
 from opforge.bin.lowering.select import ELEMENTWISE, pack_product
 from opforge.passes._dims import Dim
 
@@ -16,21 +19,21 @@ __all__ = ["quantise"]
 
 Array = np.ndarray[Any, Any]
 I32 = 6
-PERMUTED = (0, 2, 3, 1)
 
 
 def quantise(graph: Graph) -> None:
     """Rewrite in place."""
-    rewriter = _Rewriter(graph)
+    rewriter = Rewriter(graph)
     for rule in (_integer, _floating):
         for node in list(graph.nodes):
             if node not in rewriter.gone:
                 rule(rewriter, node)
         rewriter.settle()
     _drop_dead(graph)
+    quantised_steps.find_steps(graph)
+    _drop_dead(graph)
     _settle_constants(graph)
     _drop_dead(graph)
-    _side_by_side(graph)
 
 
 @dataclass
@@ -43,34 +46,6 @@ class _Terms:
     shift: Array | None = None
     y_zero: Value | None = None
     relu: bool = False
-
-
-@dataclass
-class _Rewriter:
-    graph: Graph
-    gone: set[Node] = field(default_factory=set)
-    made: dict[Node, Node] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.readers = self.graph.readers()
-
-    def only_reader(self, value: Value) -> Node | None:
-        found = self.readers.get(value, [])
-        return found[0] if len(found) == 1 and not value.is_output and found[0] not in self.gone else None
-
-    def replace(self, nodes: list[Node], node: Node) -> None:
-        """Put ``node`` where the last of ``nodes`` stands."""
-        self.gone.update(nodes)
-        self.made[nodes[-1]] = node
-
-    def settle(self) -> None:
-        self.graph.nodes = [self.made.get(n, n) for n in self.graph.nodes if n in self.made or n not in self.gone]
-        for node in self.graph.nodes:
-            for value in node.outputs:
-                if value is not None:
-                    value.producer = node
-        self.gone, self.made = set(), {}
-        self.readers = self.graph.readers()
 
 
 def _row(node: Node | None, *names: str) -> bool:
@@ -106,7 +81,7 @@ def _product(
 # -- ONNX's integer operators with constant weights ----------------------------------------------------------------
 
 
-def _integer(r: _Rewriter, node: Node) -> None:
+def _integer(r: Rewriter, node: Node) -> None:
     if not q.is_node(node, "MatMulInteger", "QLinearMatMul", "ConvInteger", "QLinearConv"):
         return
     linear, conv = node.op.startswith("QLinear"), "Conv" in node.op
@@ -141,7 +116,7 @@ def _integer(r: _Rewriter, node: Node) -> None:
         r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, made, out, {}, _origin(nodes)))
 
 
-def _scaled(r: _Rewriter, node: Node, terms: _Terms, n: int) -> tuple[Value, list[Node]]:
+def _scaled(r: Rewriter, node: Node, terms: _Terms, n: int) -> tuple[Value, list[Node]]:
     """Take up Cast, Mul by a scale and Add of a bias, as dynamic quantisation writes them."""
     cast = r.only_reader(node.output)
     scaled = (
@@ -170,7 +145,7 @@ def _scaled(r: _Rewriter, node: Node, terms: _Terms, n: int) -> tuple[Value, lis
 # -- products between DequantizeLinear and QuantizeLinear ----------------------------------------------------------
 
 
-def _floating(r: _Rewriter, node: Node) -> None:
+def _floating(r: Rewriter, node: Node) -> None:
     """Find ``DequantizeLinear -> MatMul or Conv [-> Add] [-> Relu] [-> QuantizeLinear]``."""
     if not q.is_node(node, "MatMul", "Conv") or node.output.dtype != FLOAT:
         return
@@ -198,24 +173,33 @@ def _floating(r: _Rewriter, node: Node) -> None:
             nodes, out = [*nodes, following], following.output
             following = r.only_reader(out)
     tail = list(nodes)
-    relu = _row(following, "Relu")
-    if relu and following is not None:
+    relu, clip = _row(following, "Relu"), _row(following, "Clip")
+    bounds = q.bounds(following) if clip and following is not None else None
+    if (relu or bounds is not None) and following is not None:
         tail.append(following)
         following = r.only_reader(following.output)
+    clipped: list[Node] = []
     if q.is_node(following, "QuantizeLinear") and following is not None:
         y_scale, y_zero = q.number(q.operand(following, 1)), q.operand(following, 2)
         if y_scale is not None and _one(y_zero) and following.output.dtype in q.BYTES:
+            known = q.Codes.of(following)
+            if bounds is not None and known is None:
+                return
             nodes, out, real = [*tail, following], following.output, False
             terms.relu, terms.y_zero = relu, y_zero
             product_scale = product_scale / y_scale
             terms.shift = None if terms.shift is None else terms.shift / y_scale
+            if bounds is not None and known is not None:  # rounding keeps the order, so codes are clipped
+                whole = Value(f"{out.name}__whole", out.dtype, out.dims)
+                clipped = [quantised_steps.table_node(whole, out, known.clipped(*bounds), following.origin)]
+                out = whole
     if real and conv:
         return  # a convolution that gives f32 stays one of the blocked kernels
     terms.scale = q.vector(f"{out.name}__scale", product_scale, FLOAT)
     if conv:
-        _convolution(r, nodes, x, w, terms, out)
+        _convolution(r, nodes, x, w, terms, out, clipped)
     else:
-        r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, terms, out, {}, _origin(nodes)))
+        r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, terms, out, {}, _origin(nodes)), *clipped)
 
 
 def _matrix_weights(node: Node) -> q.Weights | None:
@@ -262,7 +246,15 @@ def _conv_bias(node: Node, scale: Array, terms: _Terms) -> bool:
     return True
 
 
-def _convolution(r: _Rewriter, nodes: list[Node], x: Value, w: q.Weights, terms: _Terms, out: Value) -> None:
+def _convolution(
+    r: Rewriter,
+    nodes: list[Node],
+    x: Value,
+    w: q.Weights,
+    terms: _Terms,
+    out: Value,
+    after: Sequence[Node] = (),
+) -> None:
     """Replace a convolution that the packed kernels serve; others keep their form."""
     a, shape = nodes[0].attributes, w.stored.shape
     group, dilations = int(a.get("group", 1)), list(a.get("dilations") or [1, 1])
@@ -280,7 +272,7 @@ def _convolution(r: _Rewriter, nodes: list[Node], x: Value, w: q.Weights, terms:
         "dilations": dilations,
         "pads": pads,
     }
-    r.replace(nodes, _product("IntegerConv", packing, x, w, terms, out, attributes, _origin(nodes)))
+    r.replace(nodes, _product("IntegerConv", packing, x, w, terms, out, attributes, _origin(nodes)), *after)
 
 
 def _one(value: Value | None) -> bool:
@@ -325,10 +317,18 @@ def _settle_constants(graph: Graph) -> None:
                 node.output.data = np.transpose(data, node.attributes.get("perm"))
                 node.output.producer = None
                 continue
-        made = q.elementwise(node, wide_codes) if q.is_node(node, "QuantizeLinear", "DequantizeLinear") else None
+        made = q.elementwise(node, wide_codes) if _fuses(node) else None
         packed = pack_product(node) if q.is_node(node, "MatMul") else None
         nodes += made or ([packed] if packed is not None else [node])
     graph.nodes = nodes
+
+
+def _fuses(node: Node) -> bool:
+    """Tell whether a conversion is written as elementwise nodes; one of a finished tensor has a faster kernel."""
+    source = node.inputs[0].producer if node.inputs and node.inputs[0] is not None else None
+    if q.is_node(node, "QuantizeLinear"):
+        return source is not None and (source.is_made(ELEMENTWISE) or q.is_node(source, "DequantizeLinear"))
+    return q.is_node(node, "DequantizeLinear")
 
 
 def _drop_dead(graph: Graph) -> None:
@@ -338,27 +338,10 @@ def _drop_dead(graph: Graph) -> None:
         dead = [
             n
             for n in graph.nodes
-            if (q.is_node(n, "DequantizeLinear", "Transpose") or _row(n, "Cast"))
+            if (q.is_node(n, "DequantizeLinear", "Transpose") or n.is_made("IntegerTable") or _row(n, "Cast"))
             and not readers.get(n.output)
             and not n.output.is_output
         ]
         if not dead:
             return
         graph.nodes = [n for n in graph.nodes if n not in dead]
-
-
-def _side_by_side(graph: Graph) -> None:
-    """Keep the channels of a pixel together between one integer convolution and the next."""
-    readers = graph.readers()
-    for node in graph.nodes:
-        if not node.is_made("IntegerConv"):
-            continue
-        y = node.output
-        after = readers.get(y, [])
-        if not after or y.is_output or y.dims is None:
-            continue
-        if all(n.is_made("IntegerConv") and n.inputs[0] is y for n in after):
-            node.attributes["y_layout"] = "nhwc"
-            y.dims = [y.dims[k] for k in PERMUTED]
-            for reader in after:
-                reader.attributes["x_layout"] = "nhwc"

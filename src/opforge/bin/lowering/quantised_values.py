@@ -12,7 +12,22 @@ from opforge.bin.lowering.graph import FLOAT, Node, Value
 from opforge.bin.lowering.select import ELEMENTWISE
 from opforge.passes._dims import Dim
 
-__all__ = ["LIMIT", "Weights", "constant", "dequantised", "elementwise", "number", "settled", "weights"]
+__all__ = [
+    "BYTES",
+    "LIMIT",
+    "Codes",
+    "Weights",
+    "bounds",
+    "constant",
+    "dequantised",
+    "elementwise",
+    "is_node",
+    "number",
+    "operand",
+    "settled",
+    "vector",
+    "weights",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -82,6 +97,74 @@ def _beside(node: Node, data: Array, x: Array) -> Array:
     if block:
         return np.repeat(wide, block, axis=axis)[tuple(slice(d) for d in x.shape)]
     return wide.reshape([-1 if k == axis else 1 for k in range(x.ndim)])
+
+
+@dataclass(frozen=True)
+class Codes:
+    """What the bytes of a tensor stand for: ``(code - zero) * scale``, rounded to f32.
+
+    Attributes:
+        dtype: ONNX number of u8 or i8.
+        scale: one for the tensor.
+        zero: likewise.
+    """
+
+    dtype: int
+    scale: np.float32
+    zero: int
+
+    @classmethod
+    def of(cls, node: Node | None) -> Codes | None:
+        """Read a QuantizeLinear or DequantizeLinear of f32 with one constant scale and zero point."""
+        if node is None or not is_node(node, "QuantizeLinear", "DequantizeLinear"):
+            return None
+        ends = (node.output, node.inputs[0])
+        narrow, wide = ends if node.op == "QuantizeLinear" else ends[::-1]
+        scale, zero = number(operand(node, 1)), operand(node, 2)
+        single = zero is None or (zero.data is not None and zero.data.size == 1)
+        if narrow is None or wide is None or narrow.dtype not in BYTES or wide.dtype != FLOAT or not single:
+            return None
+        if scale is None or not 0 < scale < np.inf or node.attributes.get("precision", FLOAT) not in (0, FLOAT):
+            return None
+        return cls(narrow.dtype, scale, 0 if zero is None or zero.data is None else int(zero.data.reshape(-1)[0]))
+
+    @property
+    def all(self) -> Array:
+        """The 256 codes in the order of their bits."""
+        return np.arange(256, dtype=np.uint8).view(np.uint8 if self.dtype == 2 else np.int8)
+
+    def numbers(self, codes: Array) -> Array:
+        """Dequantise."""
+        result: Array = (codes.astype(np.float32) - np.float32(self.zero)) * self.scale
+        return result
+
+    def codes(self, numbers: Array) -> Array:
+        """Quantise f32 numbers: half to even, saturated; NaN is code 0."""
+        info = np.iinfo(np.uint8 if self.dtype == 2 else np.int8)
+        with np.errstate(over="ignore", invalid="ignore"):
+            whole = np.rint(np.asarray(numbers, np.float32) / self.scale).astype(np.float64) + self.zero
+        return np.where(np.isnan(whole), 0, np.clip(whole, info.min, info.max)).astype(info.dtype)
+
+    def clipped(self, low: float, high: float) -> Array:
+        """Return the table that clips codes as their numbers would have been before they were rounded."""
+        ends = self.codes(np.array([low, high], np.float32))
+        result: Array = np.minimum(np.maximum(self.all, ends[0]), ends[1])
+        return result
+
+    def table_to(self, other: Codes) -> Array:
+        """Return the table that gives the codes of the same numbers in another quantisation."""
+        return other.codes(self.numbers(self.all))
+
+
+def bounds(node: Node) -> tuple[float, float] | None:
+    """Return what a Clip keeps, or a Relu, where the bounds are constant numbers in order."""
+    if node.attributes["row"] == "Relu":
+        return 0.0, float("inf")
+    given = [operand(node, 1), operand(node, 2)]
+    ends = [number(v) if v is not None else np.float32(w) for v, w in zip(given, (-np.inf, np.inf), strict=True)]
+    if node.attributes["row"] != "Clip" or ends[0] is None or ends[1] is None or not ends[0] <= ends[1]:
+        return None
+    return float(ends[0]), float(ends[1])
 
 
 def constant(value: Value | None) -> Array | None:

@@ -1,0 +1,99 @@
+"""Images of quantised networks: channels of a pixel side by side (layouts nhwc and nhwc16) from node to node."""
+
+from __future__ import annotations
+
+from opforge.bin.lowering.graph import Graph, Node, Value
+from opforge.bin.lowering.quantised_values import BYTES
+from opforge.bin.program import Layout
+
+__all__ = ["assign"]
+
+LANES = 16
+"""Channels to which a pixel of nhwc16 is filled up."""
+
+WRITES = ("IntegerConv", "IntegerPool")
+"""Nodes that make such images."""
+FOLLOWS = ("IntegerAdd", "IntegerMul", "IntegerTable", "ConcatChannels")
+"""Nodes that keep the layout of what they read."""
+
+
+def assign(graph: Graph) -> None:
+    """Choose the layouts of bytes and insert the conversions at their borders."""
+    for k, node in enumerate(graph.nodes):
+        made = _concat(node)
+        if made is not None:
+            graph.nodes[k] = made
+    readers = graph.readers()
+    for node in graph.nodes:
+        if _gives(node, readers):
+            node.output.layout = Layout(_kind(node.output))
+    _convert(graph)
+
+
+def _concat(node: Node) -> Node | None:
+    """A concatenation along the channels of quantised images."""
+    parts, y = [v for v in node.inputs if v is not None], node.outputs[0] if node.outputs else None
+    if node.domain != "" or node.op != "Concat" or y is None or not _is_image(y) or len(parts) < 2:
+        return None
+    if node.attributes.get("axis") not in (1, -3) or any(not _is_image(v) or v.data is not None for v in parts):
+        return None
+    return Node("opforge", "ConcatChannels", 1, list(parts), node.outputs, {}, node.origin)
+
+
+def _is_image(value: Value | None) -> bool:
+    return value is not None and value.dtype in BYTES and value.dims is not None and len(value.dims) == 4
+
+
+def _gives(node: Node, readers: dict[Value, list[Node]]) -> bool:
+    if not node.outputs or not _is_image(node.outputs[0]):
+        return False
+    if node.is_made("IntegerConv"):  # it writes planes as well, where nobody wants pixels
+        return any(_reads(n) for n in readers.get(node.output, []))
+    if node.is_made("IntegerPool", "ConcatChannels"):
+        return True
+    if node.is_made("IntegerMul", "IntegerAdd") and not _one_shape(node):
+        return True
+    return node.is_made(*FOLLOWS) and any(v is not None and v.is_nhwc for v in node.inputs)
+
+
+def _one_shape(node: Node) -> bool:
+    a, b = node.inputs[:2]
+    return a is not None and b is not None and a.dims == b.dims
+
+
+def _reads(node: Node) -> bool:
+    return node.is_made(*WRITES, *FOLLOWS)
+
+
+def _kind(value: Value) -> str:
+    """Pixels that end within a vector are filled up, so that rows stay aligned and loops have no edges."""
+    channels = value.dims[1].constant if value.dims is not None else None
+    return "nhwc16" if channels is not None and channels > LANES // 2 and channels % LANES else "nhwc"
+
+
+def _convert(graph: Graph) -> None:
+    made: dict[tuple[Value, str], Value] = {}
+    order: list[Node] = []
+
+    def converted(value: Value, kind: str) -> Value:
+        if (value, kind) not in made:
+            out = made[value, kind] = Value(f"{value.name}__{kind}", value.dtype, value.dims, layout=Layout(kind))
+            order.append(Node("opforge", "Reorder", 1, [value], [out]))
+        return made[value, kind]
+
+    for node in graph.nodes:
+        for k, value in enumerate(node.inputs):
+            if value is None or value.data is not None or (node.is_made("IntegerConv") and k == 0):
+                continue
+            pixels = bool(node.outputs) and node.outputs[0] is not None and node.outputs[0].is_nhwc
+            kind = _kind(value) if pixels and _is_image(value) else "plain"
+            if value.layout.kind != kind and (value.is_nhwc or kind != "plain"):
+                node.inputs[k] = converted(value, kind)
+        order.append(node)
+    for k, value in enumerate(graph.outputs):
+        if value.is_nhwc:
+            plain = converted(value, "plain")
+            plain.name, value.name = value.name, f"{value.name}__{value.layout.kind}"
+            plain.is_output, value.is_output = True, False
+            graph.outputs[k] = plain
+    graph.nodes = order
