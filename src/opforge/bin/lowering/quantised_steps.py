@@ -39,7 +39,7 @@ def find_steps(graph: Graph) -> None:
     r = Rewriter(graph)
     for node in graph.nodes:
         codes = q.Codes.of(node) if node.op == "QuantizeLinear" else None
-        source = node.inputs[0]
+        source = q.operand(node, 0)
         if codes is None or source is None or source.producer is None or r.only_reader(source) is not node:
             continue
         rule = _RULES.get(source.producer.op) if source.producer.domain == "" else _elementwise
