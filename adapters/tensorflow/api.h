@@ -76,8 +76,6 @@ enum Code : int32_t {
   X(TF_OpKernelConstruction_GetAttrString, void, (Construction*, const char*, char*, size_t, Status*))      \
   X(TF_OpKernelConstruction_GetAttrInt64List, void, (Construction*, const char*, int64_t*, int, Status*))   \
   X(TF_OpKernelConstruction_GetAttrFloatList, void, (Construction*, const char*, float*, int, Status*))     \
-  X(TF_OpKernelConstruction_GetAttrBoolList, void,                                                          \
-    (Construction*, const char*, unsigned char*, int, Status*))                                             \
   X(TF_OpKernelConstruction_GetAttrStringList, void,                                                        \
     (Construction*, const char*, char**, size_t*, int, void*, size_t, Status*))                             \
   X(TF_NumInputs, int, (KernelContext*))                                                                    \

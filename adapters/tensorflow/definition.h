@@ -72,15 +72,19 @@ inline std::string item(const detail::Scalar& scalar) {
   }
 }
 
+// Lists of booleans are lists of integers: tf2onnx stops at the former.
 inline const char* type(int32_t attribute_kind) {
-  static const char* const kTypes[] = {"",          "int",         "float",        "string",    "bool",
-                                       "list(int)", "list(float)", "list(string)", "list(bool)"};
+  static const char* const kTypes[] = {"",          "int",         "float",        "string",   "bool",
+                                       "list(int)", "list(float)", "list(string)", "list(int)"};
   return kTypes[attribute_kind];
 }
 
 inline std::string default_value(const detail::Literal& literal) {
   std::vector<std::string> items;
-  for (const detail::Scalar& scalar : literal.items) items.push_back(item(scalar));
+  for (const detail::Scalar& scalar : literal.items) {
+    const bool flag = literal.list && scalar.kind == OPFORGE_ATTRIBUTE_BOOL;
+    items.push_back(flag ? std::to_string(scalar.i) : item(scalar));
+  }
   return literal.list ? "[" + detail::join(items) + "]" : detail::join(items);
 }
 
@@ -140,7 +144,8 @@ inline Definition::Definition(const opforge_operator* table_operator, std::strin
     output_specs.push_back(parameter(output, &output_counts.back(), output.variadic ? variadic : ""));
   }
   for (const detail::Attribute& attribute : signature.attributes) {
-    attributes.push_back(unique(attribute.name, false));
+    // Converters take attributes of some names (f, body, shape, capacity) for what TensorFlow means by them.
+    attributes.push_back(unique("a_" + attribute.name, false));
     std::string spec = attributes.back() + ": " + words::type(attribute.kind);
     if (!attribute.required)
       spec += " = " + words::default_value(detail::to_literal(attribute.default_value));

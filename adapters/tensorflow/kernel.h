@@ -93,18 +93,12 @@ inline void Reader::attribute(const detail::Attribute& declared, const std::stri
       node->attributes.add_string({memory, total});
       break;
     }
-    case OPFORGE_ATTRIBUTE_INTS: {
+    case OPFORGE_ATTRIBUTE_INTS:
+    case OPFORGE_ATTRIBUTE_BOOLS: {
       std::vector<int64_t> values(static_cast<size_t>(size(name, &total)));
       api().TF_OpKernelConstruction_GetAttrInt64List(construction_, name, values.data(),
                                                      static_cast<int>(values.size()), status);
-      node->attributes.add_ints(std::move(values));
-      break;
-    }
-    case OPFORGE_ATTRIBUTE_BOOLS: {
-      std::vector<unsigned char> values(static_cast<size_t>(size(name, &total)));
-      api().TF_OpKernelConstruction_GetAttrBoolList(construction_, name, values.data(),
-                                                    static_cast<int>(values.size()), status);
-      node->attributes.add_ints(std::vector<int64_t>(values.begin(), values.end()), OPFORGE_ATTRIBUTE_BOOLS);
+      node->attributes.add_ints(std::move(values), declared.kind);
       break;
     }
     case OPFORGE_ATTRIBUTE_FLOATS: {

@@ -97,12 +97,14 @@ class _Jax:
     def __init__(self):
         import jax
 
-        self.jax = jax
+        from opforge.frameworks.jax._arrays import enable_x64
+
+        self.jax, self.enable_x64 = jax, enable_x64
         self.tensor = lambda a: None if a is None else jax.numpy.asarray(a)
 
     def forward(self, op, arrays, attributes, mode):
         jax = self.jax
-        with jax.enable_x64(True):
+        with self.enable_x64(True):
             inputs = [self.tensor(a) for a in arrays]
             function: Callable = lambda *v: op(*v, **attributes)  # noqa: E731
             if mode == "traced":
@@ -136,7 +138,7 @@ class _Jax:
 
     def derivatives(self, op, arrays, attributes, weights, directions):
         jax = self.jax
-        with jax.enable_x64(True):
+        with self.enable_x64(True):
             inputs = [self.tensor(a) for a in arrays]
             wanted = [
                 k for k, t in enumerate(inputs) if t is not None and jax.numpy.issubdtype(t.dtype, jax.numpy.floating)

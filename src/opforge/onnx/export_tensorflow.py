@@ -10,8 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from opforge.errors import ArgumentError, ExportError
+from opforge.errors import ArgumentError, ExportError, OpforgeError
 from opforge.onnx._rename import rename_values
+from opforge.onnx._tensorflow_inputs import traced
 from opforge.onnx._write import write_model
 from opforge.onnx.checker import check_model
 from opforge.onnx.functions import complete_model
@@ -42,10 +43,11 @@ def export(
     shapes by the operators' rules, function bodies, metadata.
 
     Args:
-        model: a Keras model, a function of tensors (``tf.function`` or not), or the folder of a SavedModel.
+        model: a Keras model (functional, Sequential or subclassed), a function of tensors (``tf.function``, concrete
+            or plain), a ``tf.Module`` that is called, or the folder of a SavedModel.
         path: file to write, atomically; None writes nothing.
-        input_signature: a ``tf.TensorSpec`` per input; not needed where the model says it (a Keras model with known
-            inputs, a ``tf.function`` with a signature, a SavedModel).
+        input_signature: a ``tf.TensorSpec`` (or an example) per input; not needed where the model says it (a Keras
+            model with known inputs or one that has been called, a function with a signature, a SavedModel).
         opset: version of the default domain; 18, the newest that tf2onnx writes, when not given.
 
     Returns:
@@ -64,9 +66,11 @@ def export(
     if not 13 <= version <= DEFAULT_OPSET:
         raise ArgumentError("tf2onnx does not write this opset", where="export", expected="13 to 18", got=version)
     where = os.fspath(model) if isinstance(model, str | os.PathLike) else type(model).__name__
-    function, specs = _traced(model, input_signature, where)
+    function, specs = traced(model, input_signature, where)
     try:
         made, names = _convert(function, specs, version)
+    except OpforgeError:
+        raise
     except Exception as problem:
         raise ExportError(
             "tf2onnx cannot convert this model", where=where, got=f"{type(problem).__name__}: {problem}"
@@ -84,46 +88,6 @@ def export(
     if path is not None:
         write_model(made, Path(path))
     return made
-
-
-def _traced(model: Any, given: Sequence[Any] | None, where: str) -> tuple[Callable[..., Any], list[Any]]:  # noqa: ANN401
-    """A function of tensors in a row, and what they are."""
-    import tensorflow as tf
-
-    function, specs = model, given
-    if isinstance(model, str | os.PathLike):
-        from opforge.frameworks.tensorflow._saved import load
-
-        loaded = load(model)
-        function = loaded.signatures.get("serving_default") if hasattr(loaded, "signatures") else None
-        if function is None and callable(loaded):
-            function = loaded.__call__.concrete_functions[0]
-        if function is None:
-            raise ArgumentError("the SavedModel has neither a serving signature nor a call", where=where)
-        positional, named = function.structured_input_signature
-        specs = [*positional, *named.values()]
-        concrete, kept = function, list(named)
-
-        def run(*tensors: Any) -> Any:  # noqa: ANN401 - signatures take their tensors by name
-            first = len(tensors) - len(kept)
-            return concrete(*tensors[:first], **dict(zip(kept, tensors[first:], strict=True)))
-
-        run.model = loaded  # type: ignore[attr-defined] # its variables live as long as it does
-        function = run
-    elif specs is None and getattr(model, "inputs", None):
-        specs = [tf.TensorSpec(t.shape, t.dtype, t.name) for t in model.inputs]
-        grouped = len(specs) > 1
-
-        def function(*tensors: Any) -> Any:  # noqa: ANN401
-            return model(list(tensors) if grouped else tensors[0], training=False)
-
-    elif specs is None:
-        specs = getattr(model, "input_signature", None)
-    if not specs or not callable(function):
-        expected = "input_signature=[tf.TensorSpec(shape, dtype), ...]"
-        raise ArgumentError("what the inputs are is not known", where=where, expected=expected)
-    named_specs = [tf.TensorSpec(s.shape, s.dtype, (s.name or f"input_{k}").split(":")[0]) for k, s in enumerate(specs)]
-    return function, named_specs
 
 
 def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> tuple[onnx.ModelProto, list[str]]:
@@ -146,7 +110,7 @@ def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> tupl
         return list(rows.values())
 
     whole = tf.function(flat, input_signature=specs, autograph=False)
-    whole.get_concrete_function()  # registers the operators that it calls
+    _refuse_bfloat16(whole.get_concrete_function().graph)  # tracing registers the operators that are called
     entries = [entry for entry in all_entries() if _declared(entry) is not None]
     domains: dict[str, int] = {}
     for entry in entries:
@@ -167,6 +131,22 @@ def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> tupl
     return made, outputs
 
 
+def _refuse_bfloat16(graph: Any) -> None:  # noqa: ANN401 - a FuncGraph
+    """tf2onnx writes float16 where TensorFlow says bfloat16, without a word."""
+    import tensorflow as tf
+
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    for node in nodes:
+        if any(value.type == tf.bfloat16.as_datatype_enum for value in node.attr.values()):
+            raise ExportError(
+                "tf2onnx has no bfloat16",
+                where=f"node {node.name} ({node.op})",
+                expected="float32, float16 or float64",
+                hint="export the model with float32 layers (dtype policy float32, or mixed_float16)",
+            )
+
+
 def _declared(entry: Entry) -> Any:  # noqa: ANN401 - an Operator, or None
     domain, name, version = entry.key.replace("::", ":").split(":")
     operator = registry.find(domain, name, int(version))
@@ -181,17 +161,13 @@ def _handler(graph: Any, node: Any, _name: str, args: Sequence[Any]) -> None:  #
     from onnx import AttributeProto, helper
 
     entry = args[-1]  # the first is the type that tf2onnx gives the node before
-    rest = iter(node.input)
-    inputs: list[str] = []
-    for counter in entry.input_counts:
-        count = node.get_attr_value(counter) if counter else 1
-        inputs += [next(rest) for _ in range(count)] or [""]
-    while inputs and not inputs[-1]:
-        inputs.pop()
+    inputs, outputs = (
+        _placed(node, side, counters)
+        for side, counters in ((node.input, entry.input_counts), (node.output, entry.output_counts))
+    )
     operator = _declared(entry)
-    outputs = list(node.output)
-    shapes = [graph.get_shape(o) for o in outputs]
-    dtypes = [graph.get_dtype(o) for o in outputs]
+    shapes = [graph.get_shape(o) if o else None for o in outputs]
+    dtypes = [graph.get_dtype(o) if o else None for o in outputs]
     given = {}
     for attribute, name in zip(entry.signature.attributes, entry.attributes, strict=True):
         value = node.get_attr_value(name)
@@ -205,6 +181,18 @@ def _handler(graph: Any, node: Any, _name: str, args: Sequence[Any]) -> None:  #
         operator.name, inputs, outputs=outputs, shapes=shapes, dtypes=dtypes, name=node.name, domain=operator.domain
     )
     made.attr.update(given)
+
+
+def _placed(node: Any, names: Sequence[str], counters: Sequence[str]) -> list[str]:  # noqa: ANN401
+    """Give an absent parameter its place, "", before parameters that are there."""
+    rest = iter(names)
+    placed: list[str] = []
+    for counter in counters:
+        count = node.get_attr_value(counter) if counter else 1
+        placed += [next(rest) for _ in range(count)] or [""]
+    while placed and not placed[-1]:
+        placed.pop()
+    return placed
 
 
 @contextmanager

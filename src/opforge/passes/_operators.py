@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from opforge.schema import Operator, registry
 
-__all__ = ["ELEMENTWISE", "IMPURE", "operator_of"]
+__all__ = ["ELEMENTWISE", "IMPURE", "attributes_of", "operator_of"]
 
 ELEMENTWISE = frozenset(
     """
@@ -34,3 +36,11 @@ def operator_of(node: ir.Node) -> Operator | None:
     if version is None and graph is not None:
         version = graph.opset_imports.get(node.domain)
     return registry.find(node.domain, node.op_type, version)
+
+
+def attributes_of(node: ir.Node, operator: Operator) -> dict[str, Any]:
+    """Return the node's attributes as the operator takes them: ONNX has no booleans."""
+    kinds = {a.name: a.kind for a in operator.signature.attributes}
+    given = {name: attr.value for name, attr in node.attributes.items()}
+    given |= {name: bool(value) for name, value in given.items() if kinds.get(name) == "bool"}
+    return given | {name: [bool(v) for v in value] for name, value in given.items() if kinds.get(name) == "bools"}

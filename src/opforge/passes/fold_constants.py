@@ -11,9 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 from opforge.errors import ArgumentError
 from opforge.passes import _edit
-from opforge.passes._operators import IMPURE, operator_of
+from opforge.passes._operators import IMPURE, attributes_of, operator_of
 from opforge.passes.infer_shapes import dims_of
-from opforge.schema import Operator
 
 __all__ = ["ENSURES", "LIMIT", "NAME", "REQUIRES", "call"]
 
@@ -27,20 +26,14 @@ LIMIT = 1 << 20
 Array = np.ndarray[Any, Any]
 
 
-def _attributes(node: ir.Node, operator: Operator) -> dict[str, Any]:
-    """Return the node's attributes as the operator takes them: ONNX has no booleans."""
-    kinds = {a.name: a.kind for a in operator.signature.attributes}
-    given = {name: attr.value for name, attr in node.attributes.items()}
-    given |= {name: bool(value) for name, value in given.items() if kinds.get(name) == "bool"}
-    return given | {name: [bool(v) for v in value] for name, value in given.items() if kinds.get(name) == "bools"}
-
-
 def _evaluate(node: ir.Node, inputs: list[Array | None], opset: int) -> list[Array] | None:
     if node.domain not in ("", "ai.onnx"):
         operator = operator_of(node)
         if operator is None or not (operator.pure and operator.deterministic):
             return None
-        result = operator(*inputs, **_attributes(node, operator))
+        if any(p.optional or p.variadic for p in operator.signature.outputs):
+            return None  # outputs and results do not go one to one
+        result = operator(*inputs, **attributes_of(node, operator))
         return [np.asarray(r) for r in (result if isinstance(result, (tuple, list)) else [result])]
     proto = ir.to_proto(node)
     feeds = {f"{k}": a for k, a in enumerate(inputs) if a is not None}

@@ -14,8 +14,8 @@ from opforge.errors import ArgumentError, OpforgeError
 from opforge.passes import _control_shapes, _edit, _shape_rules, _shape_values
 from opforge.passes._attention_shapes import attention_outputs
 from opforge.passes._dims import Dim, parse, unknown
-from opforge.passes._operators import ELEMENTWISE, operator_of
-from opforge.schema import DType
+from opforge.passes._operators import ELEMENTWISE, attributes_of, operator_of
+from opforge.schema import ABSENT, DType
 
 __all__ = ["ENSURES", "NAME", "REQUIRES", "begin", "call", "dims_of", "infer_node", "type_proto"]
 
@@ -122,24 +122,39 @@ def _custom(node: ir.Node) -> None:
     shapes: list[list[Dim] | None] = [dims_of(v) for v in node.inputs]
     if operator.formula is not None and all(s is not None for s in shapes):
         out: list[list[Dim] | None] = [_shape_rules.broadcast([s for s in shapes if s is not None])] * len(node.outputs)
-    else:
-        texts = [None if s is None else [d.constant if d.constant is not None else str(d) for d in s] for s in shapes]
-        names = {str(d): d for s in shapes if s is not None for d in s}
-        dtypes = [None if v is None or v.dtype is None else DType.from_onnx(int(v.dtype)) for v in node.inputs]
-        attributes = {k: a.value for k, a in node.attributes.items()}
-        try:
-            binding = operator.signature.bind(texts, dtypes, attributes, where=operator.qualified_name)
-        except OpforgeError as error:
-            raise ArgumentError(str(error), where=f"node {node.name!r} ({node.domain}::{node.op_type})") from error
-        out = [
-            None if s is None else [names[d] if isinstance(d, str) and d in names else parse(d) for d in s]
-            for s in binding.output_shapes
-        ]
-    for output, dims in zip(node.outputs, out, strict=True):
-        if output.dtype is None and node.inputs and node.inputs[0] is not None:
-            output.type = node.inputs[0].type
-        if dims is not None:
-            output.meta["dims"] = dims
+        for output, dims in zip(node.outputs, out, strict=True):
+            _set(output, None if node.inputs[0] is None else node.inputs[0].dtype, dims)
+        return
+    texts = [
+        ABSENT if v is None else None if s is None else [d.constant if d.constant is not None else str(d) for d in s]
+        for v, s in zip(node.inputs, shapes, strict=True)
+    ]
+    names = {str(d): d for s in shapes if s is not None for d in s}
+    dtypes = [None if v is None or v.dtype is None else DType.from_onnx(int(v.dtype)) for v in node.inputs]
+    given = attributes_of(node, operator)
+    try:
+        binding = operator.signature.bind(texts, dtypes, given, where=operator.qualified_name)
+    except OpforgeError as error:
+        raise ArgumentError(str(error), where=f"node {node.name!r} ({node.domain}::{node.op_type})") from error
+    made = zip(binding.output_shapes, binding.output_dtypes, strict=True)
+    outputs = iter(node.outputs)
+    for count in binding.output_counts:
+        if not count:
+            next(outputs, None)  # an absent one has its place
+        for _ in range(count):
+            shape, dtype = next(made)
+            target = next(outputs, None)
+            if target is not None:
+                dims = None if shape is None else [names[d] if d in names else parse(d) for d in shape]
+                _set(target, None if dtype is None else ir.DataType(dtype.onnx), dims)
+
+
+def _set(output: ir.Value, dtype: ir.DataType | None, dims: list[Dim] | None) -> None:
+    """Tell a value what is known of it; a dtype that it has stays."""
+    if output.dtype is None and dtype is not None:
+        output.dtype = dtype
+    if dims is not None:
+        output.meta["dims"] = dims
 
 
 def _refine(node: ir.Node) -> None:

@@ -11,6 +11,7 @@ from opforge.errors import ArgumentError, DtypeError, UnsupportedError
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
+enable_x64 = pytest.importorskip("opforge.frameworks.jax._arrays").enable_x64
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,13 +60,13 @@ def test_zero_size_and_zero_rank(hand):
 
 def test_index_dtypes(hand):
     assert hand.take(jnp.arange(5.0), jnp.array([4, 0, 4])).tolist() == [4, 0, 4]  # int32 without 64-bit types
-    with jax.enable_x64(True):
+    with enable_x64(True):
         assert hand.take(jnp.arange(5.0), jnp.array([4, 0, 4], jnp.int64)).tolist() == [4, 0, 4]
 
 
 @pytest.fixture
 def x64():
-    with jax.enable_x64(True):
+    with enable_x64(True):
         yield
 
 

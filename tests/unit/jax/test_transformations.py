@@ -13,6 +13,7 @@ from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, sparse_matmul
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
+enable_x64 = pytest.importorskip("opforge.frameworks.jax._arrays").enable_x64
 export = pytest.importorskip("jax.export")
 check_grads = pytest.importorskip("jax.test_util").check_grads
 
@@ -23,7 +24,7 @@ def normal(*shape, seed=0):
 
 @pytest.fixture
 def x64():
-    with jax.enable_x64(True):
+    with enable_x64(True):
         yield
 
 

@@ -58,9 +58,10 @@ def command(
     """Export TARGET: `PACKAGE:Operator`, `module.py:factory` for a model, or the folder of a SavedModel.
 
     PACKAGE:Operator (also FOLDER: and FILE.py:) gives a model of that one node. A factory returns (module, example
-    inputs) or (module, example inputs, options of of.torch.export), a Keras model, or the path of a SavedModel (these
-    two need TensorFlow and tf2onnx). Custom nodes keep their domain, version and
-    typed attributes; formula operators bring a function body, so that other runtimes run the model as it is.
+    inputs) or (module, example inputs, options of of.torch.export), a Keras model or a TensorFlow function, alone or
+    with its inputs (tf.TensorSpec or examples), or the path of a SavedModel; those of TensorFlow need tf2onnx. Custom
+    nodes keep their domain, version and typed attributes; formula operators bring a function body, so that other
+    runtimes run the model as it is.
     """
     load_packages(packages)
     _, name = split_target(target)
@@ -159,8 +160,10 @@ def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx
     factory = load_factory(target)
     with author_code("the factory fails", target):
         result = factory()
-    if isinstance(result, str | Path) or _is_keras(result):
+    if isinstance(result, str | Path) or _is_tensorflow(result):
         return _tensorflow(result, path, opset)
+    if isinstance(result, tuple) and len(result) == 2 and _is_tensorflow(result[0]):
+        return _tensorflow(result[0], path, opset, result[1])
     if find_spec("torch") is None:
         raise ArgumentError("torch is not installed", where="export", hint="pip install 'opforge[torch]'")
     from opforge.onnx.export_torch import export
@@ -185,16 +188,18 @@ def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx
     return export(module, args, path, dynamo=not no_dynamo, **options)
 
 
-def _is_keras(model: object) -> bool:
-    return any(base.__module__.partition(".")[0] == "keras" for base in type(model).__mro__)
+def _is_tensorflow(model: object) -> bool:
+    return any(base.__module__.partition(".")[0] in ("keras", "tensorflow") for base in type(model).__mro__)
 
 
-def _tensorflow(model: object, path: Path, opset: int | None) -> onnx.ModelProto:
+def _tensorflow(
+    model: object, path: Path, opset: int | None, signature: Sequence[object] | None = None
+) -> onnx.ModelProto:
     if find_spec("tensorflow") is None:
         raise ArgumentError("tensorflow is not installed", where="export", hint="pip install 'opforge[tensorflow]'")
     from opforge.onnx.export_tensorflow import export
 
-    return export(model, path, opset=opset)
+    return export(model, path, opset=opset, input_signature=signature)
 
 
 def _axes(shapes: object, names: Sequence[str] | None, target: str) -> dict[str, dict[int, str]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -11,14 +13,20 @@ import numpy as np
 
 from opforge.schema import AnyDim, Operator
 
-__all__ = ["compute", "gradients", "refuses"]
+__all__ = ["compute", "enable_x64", "gradients", "refuses"]
 
 Array = np.ndarray[Any, Any]
 
 
+def enable_x64(enabled: bool) -> AbstractContextManager[None]:
+    """Switch 64-bit types on or off inside; where JAX keeps this has changed over its versions."""
+    found: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else import_module("jax.experimental").enable_x64
+    return found(enabled)  # type: ignore[no-any-return]
+
+
 def compute(operator: Operator, arrays: Sequence[Array | None], attributes: Mapping[str, Any]) -> list[Array]:
     """Run the operator eagerly, with 64-bit types."""
-    with jax.enable_x64(True):
+    with enable_x64(True):
         result = operator(*(None if a is None else jnp.asarray(a) for a in arrays), **attributes)
         return [np.asarray(t) for t in (result if isinstance(result, tuple | list) else [result])]
 
@@ -34,7 +42,7 @@ def gradients(
     operator: Operator, arrays: Sequence[Array | None], grads: Sequence[Array], attributes: Mapping[str, Any]
 ) -> list[Array | None]:
     """Run the operator and its backward pass; one gradient per input, None for integers and absent ones."""
-    with jax.enable_x64(True):
+    with enable_x64(True):
         tensors = [None if a is None else jnp.asarray(a) for a in arrays]
         wanted = [k for k, t in enumerate(tensors) if t is not None and jnp.issubdtype(t.dtype, jnp.floating)]
 

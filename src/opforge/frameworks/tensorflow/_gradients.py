@@ -64,10 +64,11 @@ def _attributes(entry: Entry, op: Any) -> dict[str, AttributeValue]:  # noqa: AN
             return value.decode("utf-8", "surrogateescape")
         return [plain(item) for item in value] if isinstance(value, list) else value
 
-    return {
-        declared.name: declared.coerce(plain(op.get_attr(name)))
-        for declared, name in zip(entry.signature.attributes, entry.attributes, strict=True)
-    }
+    values = {}
+    for declared, name in zip(entry.signature.attributes, entry.attributes, strict=True):
+        value = plain(op.get_attr(name))
+        values[declared.name] = declared.coerce([bool(v) for v in value] if declared.kind == "bools" else value)
+    return values
 
 
 def _step(key: str, operands: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:

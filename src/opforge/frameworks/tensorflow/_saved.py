@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -34,7 +35,8 @@ def save(model: Any, path: str | os.PathLike[str], **options: Any) -> None:  # n
         **options: of ``tf.saved_model.save``, or of the Keras model's ``export``.
     """
     if hasattr(model, "export") and callable(model.export) and not options.get("signatures"):
-        model.export(os.fspath(path), format="tf_saved_model", verbose=False, **options)
+        quiet = {"verbose": False} if "verbose" in inspect.signature(model.export).parameters else {}
+        model.export(os.fspath(path), format="tf_saved_model", **quiet, **options)
     else:
         tf.saved_model.save(model, os.fspath(path), **options)
     write_manifest(path)
