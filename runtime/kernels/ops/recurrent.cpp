@@ -3,6 +3,7 @@
 // side: column (unit/16 * gates + gate) * 16 + unit % 16.
 #include "kernels/recurrent.h"
 #include "kernels/move.h"
+#include "threads/crew.h"
 
 namespace opforge {
 namespace {
@@ -27,9 +28,20 @@ int64_t extra_floats(const RecurrentState& s) {
   return s.split() ? s.hidden * width_of(s) : columns_of(s);
 }
 
+// Blocks of 16 units whose columns fill whole tiles of 128: narrower tiles wait for their chains of
+// additions.
+int64_t piece_blocks(int64_t gates) { return gates == 4 ? 2 : gates == 2 ? 4 : 8; }
+
+// In how many shares a step is cut: each reads at least 256 KB of weights, or as much in products.
+int64_t shares_of(const RecurrentState& s, const RecurrentSizes& z, int32_t threads) {
+  const int64_t work = s.hidden * state_columns_of(s) * ceil_div(z.batch, 4);
+  const int64_t most = lesser<int64_t>(Crew::kMost, lesser<int64_t>(threads, work / 65536));
+  return greater<int64_t>(1, lesser(most, ceil_div(width_of(s) / 16, piece_blocks(s.state_gates()))));
+}
+
 // Where things lie in one direction's scratch, in floats.
 struct Places {
-  int64_t weights = 0, product = 0, r = 0, states = 0, panel = 0, columns = 0, total = 0;
+  int64_t weights = 0, product = 0, r = 0, states = 0, panel = 0, panels = 0, columns = 0, total = 0;
   Places(const RecurrentState& s, const RecurrentSizes& z, int32_t threads) {
     if (s.at.packed < 0)
       weights = scratch_floats(z.inputs * columns_of(s)) + scratch_floats(s.hidden * state_columns_of(s)) +
@@ -38,8 +50,9 @@ struct Places {
     r = scratch_floats(z.batch * columns_of(s));
     states = scratch_floats(z.batch * width_of(s));
     panel = scratch_floats(isa_table().matmul_panel_floats(z.batch, s.hidden));
+    panels = panel * shares_of(s, z, threads);
     columns = ProductPlan(z.steps * z.batch, columns_of(s), z.inputs).scratch(threads);
-    total = weights + product + r + 4 * states + panel + scratch_floats(columns);
+    total = weights + product + r + 4 * states + panels + scratch_floats(columns);
   }
 };
 
@@ -160,10 +173,10 @@ struct Direction {
   Weights weights{};
   int64_t width = width_of(s), columns = columns_of(s);
   float *x = nullptr, *r = nullptr, *h = nullptr, *next = nullptr, *reset = nullptr, *cell = nullptr,
-        *panel = nullptr;
+        *panels = nullptr;
+  int64_t panel = 0;  // floats of one share's
 
   void run(float* memory, const Places& places) {
-    const IsaTable& isa = isa_table();
     if (s.at.packed >= 0) {
       const Tensor* t = c.inputs + kPacked.packed + 4 * d;
       const auto data = [&](int32_t k) {
@@ -178,7 +191,7 @@ struct Direction {
     r = memory, memory += places.r;
     h = memory, next = h + places.states, reset = next + places.states, cell = reset + places.states;
     memory += 4 * places.states;
-    panel = memory, memory += places.panel;
+    panels = memory, panel = places.panel, memory += places.panels;
     read_state(s.at.h, h);
     if (s.kind == RecurrentKind::kLstm) read_state(s.at.c, cell);
     MatmulArgs g{};
@@ -187,38 +200,51 @@ struct Direction {
     g.c = x, g.c_row = columns;
     g.m = z.steps * z.batch, g.n = columns, g.k = z.inputs;
     run_product(c, g, ProductPlan(g.m, g.n, g.k), memory);
-    for (int64_t step = 0; step < z.steps; ++step) {
-      const bool linear = s.kind == RecurrentKind::kGru && s.linear_before_reset;
-      const CellKind kind = s.kind == RecurrentKind::kLstm  ? CellKind::kLstm
-                            : s.kind == RecurrentKind::kRnn ? CellKind::kRnn
-                            : linear                        ? CellKind::kGruLinear
-                                                            : CellKind::kGruReset;
-      part(isa, step, kind, h, weights.r, linear ? weights.extra : nullptr, s.state_gates());
-      if (s.split()) part(isa, step, CellKind::kGruUpdate, reset, weights.extra, nullptr, 1);
-      float* done = next;
-      next = h, h = done;
-    }
+    // One region for all steps: to call threads together anew in each would take as long as the step.
+    Crew crew(shares_of(s, z, c.threads));
+    c.parallel(crew.shares(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t share = begin; share < end; ++share) {
+        if (share != 0) {
+          crew.help(share);
+          continue;
+        }
+        for (int64_t step = 0; step < z.steps; ++step) one_step(&crew, step);
+        crew.dismiss();
+      }
+    });
     write_state(1, h);
     if (s.kind == RecurrentKind::kLstm) write_state(2, cell);
   }
 
+  void one_step(Crew* crew, int64_t step) {
+    const bool linear = s.kind == RecurrentKind::kGru && s.linear_before_reset;
+    const CellKind kind = s.kind == RecurrentKind::kLstm  ? CellKind::kLstm
+                          : s.kind == RecurrentKind::kRnn ? CellKind::kRnn
+                          : linear                        ? CellKind::kGruLinear
+                                                          : CellKind::kGruReset;
+    part(crew, step, kind, h, weights.r, linear ? weights.extra : nullptr, s.state_gates());
+    if (s.split()) part(crew, step, CellKind::kGruUpdate, reset, weights.extra, nullptr, 1);
+    float* done = next;
+    next = h, h = done;
+  }
+
   // The product of `state` with packed weights of `gates` gates, then the cell.
-  void part(const IsaTable& isa, int64_t step, CellKind kind, const float* state, const float* packed,
+  void part(Crew* crew, int64_t step, CellKind kind, const float* state, const float* packed,
             const float* bias, int64_t gates) {
+    const IsaTable& isa = isa_table();
     MatmulArgs g{};
     g.a = state, g.a_row = width, g.a_column = 1;
     g.b = packed, g.bias = bias;
     g.c = r, g.c_row = width * gates;
     g.m = z.batch, g.n = width * gates, g.k = s.hidden;
-    isa.pack_a(g, panel, 0, g.m);
-    const int64_t blocks = width / 16;
-    // Units end where tiles of 128 columns do: narrower tiles wait for their chains of additions.
-    const int64_t whole = gates == 4 ? 2 : gates == 2 ? 4 : 8, pieces = ceil_div(blocks, whole);
-    const int64_t units = c.threads == 1 ? 1 : lesser(pieces, greater<int64_t>(1, s.hidden * g.n / 65536));
-    for_units(c, units, [&](int64_t, int64_t unit) {
-      const int64_t b0 = cut(pieces, units, unit) * whole,
-                    b1 = lesser(blocks, cut(pieces, units, unit + 1) * whole);
-      isa.matmul(g, panel, 0, g.m, b0 * gates * 16, b1 * gates * 16);
+    const int64_t blocks = width / 16, whole = piece_blocks(gates), pieces = ceil_div(blocks, whole);
+    crew->together([&](int64_t share) {
+      const int64_t b0 = lesser(blocks, cut(pieces, crew->shares(), share) * whole),
+                    b1 = lesser(blocks, cut(pieces, crew->shares(), share + 1) * whole);
+      if (b0 == b1) return;
+      float* own = panels + share * panel;
+      isa.pack_a(g, own, 0, g.m);
+      isa.matmul(g, own, 0, g.m, b0 * gates * 16, b1 * gates * 16);
       for (int64_t n = 0; n < z.batch; ++n) row(isa, step, n, kind, g.c_row, b0, b1);
     });
   }
