@@ -25,6 +25,10 @@ struct TensorInfo;
 struct Attribute;
 struct Allocator;
 struct CustomOp;
+struct ValueInfo;
+struct HardwareDevice;
+struct Graph;
+struct GraphNode;
 
 struct ApiBase {
   const void* const* (*get_api)(uint32_t version);
@@ -81,6 +85,28 @@ enum Presence : int32_t { kRequired, kOptional, kVariadic };
   X(272, 17, ReadOpAttr, Status*, (const Attribute*, int32_t, void*, size_t, size_t*))                       \
   X(274, 17, KernelContext_ParallelFor, Status*,                                                             \
     (const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*))                                  \
+  X(238, 14, GetSessionConfigEntry, Status*, (const SessionOptions*, const char*, char*, size_t*))           \
+  X(289, 22, GetValueInfoName, Status*, (const ValueInfo*, const char**))                                    \
+  X(307, 22, HardwareDevice_Type, int32_t, (const HardwareDevice*))                                          \
+  X(317, 22, GetEpApi, const void* const*, ())                                                               \
+  X(338, 23, Graph_GetNumInputs, Status*, (const Graph*, size_t*))                                           \
+  X(339, 23, Graph_GetInputs, Status*, (const Graph*, const ValueInfo**, size_t))                            \
+  X(344, 23, Graph_GetNumNodes, Status*, (const Graph*, size_t*))                                            \
+  X(345, 23, Graph_GetNodes, Status*, (const Graph*, const GraphNode**, size_t))                             \
+  X(349, 23, Node_GetName, Status*, (const GraphNode*, const char**))                                        \
+  X(350, 23, Node_GetOperatorType, Status*, (const GraphNode*, const char**))                                \
+  X(351, 23, Node_GetDomain, Status*, (const GraphNode*, const char**))                                      \
+  X(352, 23, Node_GetSinceVersion, Status*, (const GraphNode*, int32_t*))                                    \
+  X(353, 23, Node_GetNumInputs, Status*, (const GraphNode*, size_t*))                                        \
+  X(354, 23, Node_GetInputs, Status*, (const GraphNode*, const ValueInfo**, size_t))                         \
+  X(355, 23, Node_GetNumOutputs, Status*, (const GraphNode*, size_t*))                                       \
+  X(356, 23, Node_GetOutputs, Status*, (const GraphNode*, const ValueInfo**, size_t))                        \
+  X(359, 23, Node_GetNumAttributes, Status*, (const GraphNode*, size_t*))                                    \
+  X(360, 23, Node_GetAttributes, Status*, (const GraphNode*, const Attribute**, size_t))                     \
+  X(363, 23, OpAttr_GetType, Status*, (const Attribute*, int32_t*))                                          \
+  X(364, 23, OpAttr_GetName, Status*, (const Attribute*, const char**))                                      \
+  X(290, 22, GetValueInfoTypeInfo, Status*, (const ValueInfo*, const TypeInfo**))                            \
+  X(365, 23, Node_GetNumSubgraphs, Status*, (const GraphNode*, size_t*))                                     \
   X(390, 24, TensorTypeAndShape_HasShape, bool, (const TensorInfo*))                                         \
   X(414, 24, GetTensorElementTypeAndShapeDataReference, Status*,                                             \
     (const Value*, int32_t*, const int64_t**, size_t*))                                                      \

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "onnxruntime/provider.h"
 #include "onnxruntime/registry.h"
 
 namespace opforge::onnxruntime_host {
@@ -128,6 +129,27 @@ extern "C" {
 OPFORGE_EXPORT Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {
   if (Status* problem = open(base)) return problem;
   return guarded([&] { register_with(options); });
+}
+
+// What onnxruntime.register_execution_provider_library calls, and what it calls at the end.
+OPFORGE_EXPORT Status* CreateEpFactories(const char*, const ApiBase* base, const Logger*,
+                                         EpFactory** factories, size_t room, size_t* filled) {
+  *filled = 0;
+  if (Status* problem = open(base)) return problem;
+  return guarded([&] {
+    if (api().minor < kProviderSince || room < 1) {
+      throw opforge::adapter::failure(OPFORGE_STATUS_UNSUPPORTED, kProvider,
+                                      "this ONNX Runtime takes no execution provider from a library",
+                                      "1.23 or newer", "1." + std::to_string(api().minor),
+                                      "register the library of operators instead");
+    }
+    factories[0] = make_factory();
+    *filled = 1;
+  });
+}
+OPFORGE_EXPORT Status* ReleaseEpFactory(EpFactory* factory) {
+  delete factory;
+  return nullptr;
 }
 
 // Makes one operator of a table known to this process.

@@ -101,7 +101,7 @@ def test_every_engine_says_what_it_can_do():
             assert set(traits.operators) <= {"kernels", "bodies", "reference"} and traits.operators
 
 
-@pytest.mark.parametrize("name", [n for n in engines() if n != "reference"])
+@pytest.mark.parametrize("name", [n for n, e in engines().items() if n != "reference" and e.availability().ok])
 def test_an_engine_measures_its_nodes(name, swish):
     x = {"x": np.ones((64, 64), np.float32)}
     times = find_engine(name).profile(swish, x, runs=3, threads=1)
@@ -151,7 +151,8 @@ def test_a_node_without_a_body_runs_by_its_kernel_in_onnx_runtime(tmp_path):
     model = one_node_model(of.load("opforge.ops:Swish")[0])
     del model.functions[:]
     onnx.save(model, tmp_path / "bare.onnx")
-    assert of.compare(tmp_path / "bare.onnx", engines=["all"]).skipped == {}
+    result = of.compare(tmp_path / "bare.onnx", engines=["all"])
+    assert result and {"onnxruntime", "onnxruntime-kernels"} <= set(result.outputs)
 
 
 def test_timing_names_every_engine_once_and_holds_them_against_the_first(swish):

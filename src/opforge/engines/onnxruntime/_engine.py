@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opforge.engines._protocol import Availability, NodeTime, TensorInfo, Traits
-from opforge.engines.onnxruntime._session import session
+from opforge.engines.onnxruntime._provider import SINCE
+from opforge.engines.onnxruntime._session import open_session
 from opforge.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -48,19 +49,22 @@ class OnnxRuntime:
     Args:
         name: of the engine.
         bodies: whether nodes whose function body the model carries run as that body; others run by our kernels.
+        provider: whether our execution provider claims the nodes.
     """
 
-    def __init__(self, name: str, *, bodies: bool) -> None:
+    def __init__(self, name: str, *, bodies: bool, provider: bool = False) -> None:
         self.name = name
         self._bodies = bodies
+        self._provider = provider
 
     def availability(self) -> Availability:
         """Say whether the package is installed, and new enough."""
         if util.find_spec("onnxruntime") is None:
             return Availability(False, reason="the package is not installed", hint="pip install 'opforge[onnxruntime]'")
         version = _version()
-        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
-            text = ".".join(map(str, OLDEST))
+        oldest = SINCE if self._provider else OLDEST
+        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < oldest:
+            text = ".".join(map(str, oldest))
             return Availability(
                 False,
                 version=version,
@@ -113,7 +117,7 @@ class OnnxRuntime:
         if threads is not None:
             options.intra_op_num_threads = threads
             options.inter_op_num_threads = 1
-        return session(model, options, bodies=self._bodies)
+        return open_session(model, options, bodies=self._bodies, provider=self._provider)
 
 
 def _version() -> str:

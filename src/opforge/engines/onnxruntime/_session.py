@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.engines.onnxruntime._adapter import adapter, adapter_path
 from opforge.engines.onnxruntime._operators import adapted, check_nodes, define, has_gaps, model_operators
+from opforge.engines.onnxruntime._provider import add_provider
 from opforge.errors import ArgumentError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.onnx._read import read_model
 from opforge.schema import Operator, discover, registry
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-__all__ = ["library", "open_session", "register", "session", "version"]
+__all__ = ["library", "open_session", "register", "version"]
 
 _EXTERNAL = "session.model_external_initializers_file_folder_path"
 _EXTERNAL_SINCE = (1, 21)
@@ -26,8 +27,7 @@ def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = N
     """Make operators known, and return the file for ``SessionOptions.register_custom_ops_library``.
 
     The next registration on this thread takes exactly these operators, later ones take the newest version of every
-    operator that was made known in this process. Function bodies of the model go on hiding kernels of the same name;
-    ``session`` takes them out.
+    operator that was made known in this process.
 
     Args:
         *operators: those that the session needs; none = every registered operator, or those of ``model``.
@@ -46,12 +46,14 @@ def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = N
     return str(adapter_path())
 
 
-def session(
+def open_session(
     model: str | Path | onnx.ModelProto,
     options: onnxruntime.SessionOptions | None = None,
     *,
     providers: Sequence[Any] | None = None,
     bodies: bool = False,
+    provider: bool = False,
+    programs: Path | None = None,
 ) -> onnxruntime.InferenceSession:
     """Create a session of ONNX Runtime that computes the model's nodes of ours by our kernels.
 
@@ -59,25 +61,15 @@ def session(
         model: an ONNX model or its file.
         options: of the session; the kernels are registered with them.
         providers: execution providers of ONNX Runtime; None = the CPU's.
-        bodies: whether a node whose function body the model carries runs as that body; its kernel runs otherwise,
-            and the body is left out.
+        bodies: whether a node whose function body the model carries runs as that body.
+        provider: whether our execution provider claims the nodes.
+        programs: a folder of compiled parts, which the provider claims first.
 
     Raises:
         MissingOperatorError: nodes have neither a registered operator nor a body.
         ArgumentError: nodes do not fit their operators: attributes, numbers of inputs, dtypes.
         UnsupportedError: ONNX Runtime refuses the model; its words are under ``got``.
     """
-    return open_session(model, options, providers=providers, bodies=bodies)[0]
-
-
-def open_session(
-    model: str | Path | onnx.ModelProto,
-    options: onnxruntime.SessionOptions | None = None,
-    *,
-    providers: Sequence[Any] | None = None,
-    bodies: bool = False,
-) -> tuple[onnxruntime.InferenceSession, dict[str, Operator]]:
-    """Do what ``session`` does, and say which operators run by kernels, by key."""
     import onnxruntime
 
     path = Path(model) if isinstance(model, str | Path) else None
@@ -87,7 +79,9 @@ def open_session(
     check_nodes(proto, where)
     held = {(function.domain, function.name) for function in proto.functions}
     used = {kind: operator for kind, operator in model_operators(proto).items() if not (bodies and kind in held)}
-    options = options or onnxruntime.SessionOptions()
+    if options is None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
     if used:
         register(options, used.values())
     source: str | bytes
@@ -95,8 +89,13 @@ def open_session(
         source = str(path)
     else:
         source = adapted(_with_tensors(proto, path, options), used).SerializeToString()
-    chosen = list(providers) if providers is not None else ["CPUExecutionProvider"]
-    return _create(source, options, chosen, where), {operator.key: operator for operator in used.values()}
+    chosen: list[Any] | None = list(providers) if providers is not None else ["CPUExecutionProvider"]
+    if provider:
+        if providers is not None:
+            raise ArgumentError("provider=True chooses the providers itself", where="session", got="providers=")
+        add_provider(options, programs)
+        chosen = None
+    return _create(source, options, chosen, where)
 
 
 def _with_tensors(model: onnx.ModelProto, path: Path | None, options: onnxruntime.SessionOptions) -> onnx.ModelProto:
@@ -130,12 +129,13 @@ def register(options: onnxruntime.SessionOptions, operators: Any) -> None:  # no
 
 
 def _create(
-    source: str | bytes, options: onnxruntime.SessionOptions, providers: list[Any], where: str
+    source: str | bytes, options: onnxruntime.SessionOptions, providers: list[Any] | None, where: str
 ) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     try:
-        return onnxruntime.InferenceSession(source, options, providers=providers)
+        # Without the last word a failure would be tried again without the providers asked for.
+        return onnxruntime.InferenceSession(source, options, providers=providers, enable_fallback=0)
     except OpforgeError:
         raise
     except Exception as problem:
