@@ -36,20 +36,27 @@ OPFORGE_INLINE Vec<E, N> cast_vector(Vec<From, N> x) {
     if constexpr (sizeof(From) == 4) {
       r.v = x.v != 0;
     } else {
-      r.v = __builtin_convertvector(x.v != 0, Raw);
+      r.v = raw::convert<Raw>(x.v != 0);
     }
   } else if constexpr (std::is_same_v<From, bool>) {
-    r.v = __builtin_convertvector(x.v & 1, Raw);
+    r.v = raw::convert<Raw>(x.v & 1);
   } else if constexpr (std::is_floating_point_v<From> && std::is_same_v<E, int32_t>) {
     const auto high = x.v >= From(0x1p31), low = x.v < From(-0x1p31);
     const typename Vec<From, N>::Raw zero = {};
     r.v = __builtin_convertvector((high | low | (x.v != x.v)) ? zero : x.v, Raw);
     const auto h = __builtin_convertvector(high, Raw), l = __builtin_convertvector(low, Raw);
     r.v = h ? Raw{} + INT32_MAX : l ? Raw{} + INT32_MIN : r.v;
+  } else if constexpr (std::is_floating_point_v<From> && sizeof(E) == 1) {
+    using Reals = typename Vec<From, N>::Raw;
+    constexpr From lowest = std::is_signed_v<E> ? -128 : 0, highest = std::is_signed_v<E> ? 127 : 255;
+    const Reals low = Reals{} + lowest, high = Reals{} + highest;
+    const Reals known = x.v == x.v ? x.v : Reals{};
+    const Reals within = known < low ? low : known > high ? high : known;
+    r.v = raw::convert<Raw>(__builtin_convertvector(within, typename RawOf<int32_t, N>::Type));
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<E>) {
     for (int i = 0; i < N; ++i) r.v[i] = cast_scalar<E, From>(x.v[i]);
   } else {
-    r.v = __builtin_convertvector(x.v, Raw);
+    r.v = raw::convert<Raw>(x.v);
   }
   return r;
 }

@@ -110,6 +110,22 @@ using IntOf = decltype(F{} < F{});  // the vector of signed integers of equal wi
 template <class E, class F>
 using Like = typename RawOf<E, kCount<F>>::Type;
 
+// __builtin_convertvector; but GCC takes lane by lane what differs fourfold in size, so bytes go by the sizes
+// between.
+template <class To, class From>
+OPFORGE_INLINE To convert(From x) {
+  constexpr size_t to = sizeof(Lane<To>), from = sizeof(Lane<From>);
+  if constexpr (from == 1 && to > 2) {
+    return __builtin_convertvector(
+        __builtin_convertvector(__builtin_convertvector(x, Like<int16_t, From>), Like<int32_t, From>), To);
+  } else if constexpr (to == 1 && from > 2 && std::is_integral_v<Lane<From>>) {
+    const auto words = __builtin_convertvector(x, Like<int32_t, From>);
+    return __builtin_convertvector(__builtin_convertvector(words, Like<int16_t, From>), To);
+  } else {
+    return __builtin_convertvector(x, To);
+  }
+}
+
 template <class F>
 OPFORGE_INLINE F set(Lane<F> x) {
   return x - F{};  // not x + F{}: -0 + 0 is +0

@@ -26,7 +26,7 @@ OPFORGE_INLINE V load(const void* p) {
   } else if constexpr (std::is_same_v<typename V::Element, bool>) {
     typename RawOf<uint8_t, V::kSize>::Type bytes;
     memcpy(&bytes, p, sizeof bytes);
-    r.v = __builtin_convertvector(bytes, typename V::Raw) != 0;
+    r.v = raw::convert<typename V::Raw>(bytes) != 0;
   } else {
     memcpy(&r.v, p, sizeof r.v);
   }
@@ -38,7 +38,7 @@ OPFORGE_INLINE void store(void* p, V x) {
     store(p, x.lo);
     store(static_cast<char*>(p) + V::kSize / 2 * sizeof(typename V::Element), x.hi);
   } else if constexpr (std::is_same_v<typename V::Element, bool>) {
-    const auto bytes = __builtin_convertvector(x.v & 1, typename RawOf<uint8_t, V::kSize>::Type);
+    const auto bytes = raw::convert<typename RawOf<uint8_t, V::kSize>::Type>(x.v & 1);
     memcpy(p, &bytes, sizeof bytes);
   } else {
     memcpy(p, &x.v, sizeof x.v);
@@ -231,7 +231,7 @@ template <class V>
 using Truth = Rebind<V, bool>;
 template <class V, class M>
 OPFORGE_INLINE Truth<V> truth(M mask) {
-  return {__builtin_convertvector(mask, typename Truth<V>::Raw)};
+  return {raw::convert<typename Truth<V>::Raw>(mask)};
 }
 #define OPFORGE_COMPARE(name, op)          \
   template <class V>                       \
@@ -284,7 +284,7 @@ OPFORGE_INLINE V select(Truth<V> condition, V a, V b) {
     if constexpr (sizeof(typename V::Element) == 4) {
       return {(Mask)condition.v ? a.v : b.v};
     } else {
-      return {__builtin_convertvector(condition.v, Mask) ? a.v : b.v};
+      return {raw::convert<Mask>(condition.v) ? a.v : b.v};
     }
   }
 }
