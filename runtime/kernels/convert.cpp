@@ -4,15 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "opforge/half.h"
-
 namespace opforge::kernels {
 namespace {
-
-using detail::bf16_to_float;
-using detail::f16_to_float;
-using detail::float_to_bf16;
-using detail::float_to_f16;
 
 struct SmallRow {
   DType dtype;
@@ -120,11 +113,15 @@ void store(DType dtype, const M* from, void* to, int64_t first, int64_t n, const
     case DType::kF32:
       return narrow<float>(from, to, first, n);
     case DType::kF16:
-      for (int64_t k = 0; k < n; ++k) halves[k] = float_to_f16(to_odd(from[k]));
-      return;
-    case DType::kBF16:
-      for (int64_t k = 0; k < n; ++k) halves[k] = float_to_bf16(to_odd(from[k]));
-      return;
+    case DType::kBF16: {
+      float odd[kConvertBlock];
+      const float* floats = odd;
+      if constexpr (std::is_same_v<M, float>)
+        floats = from;
+      else
+        for (int64_t k = 0; k < n; ++k) odd[k] = to_odd(from[k]);
+      return isa_table().narrow_halves(dtype == DType::kBF16, floats, halves, n);
+    }
     case DType::kF64:
       return narrow<double>(from, to, first, n);
     case DType::kU8:
@@ -210,11 +207,8 @@ void load_block(DType dtype, const void* from, int64_t first, ConvertBlock* to, 
     case DType::kF32:
       return widen<float>(from, first, to->f, n);
     case DType::kF16:
-      for (int64_t k = 0; k < n; ++k) to->f[k] = f16_to_float(halves[k]);
-      return;
     case DType::kBF16:
-      for (int64_t k = 0; k < n; ++k) to->f[k] = bf16_to_float(halves[k]);
-      return;
+      return isa_table().widen_halves(dtype == DType::kBF16, halves, to->f, n);
     case DType::kF64:
       return widen<double>(from, first, to->d, n);
     case DType::kU8:
@@ -262,6 +256,10 @@ void load_floats(DType dtype, const void* from, int64_t first, float* to, int64_
     case DType::kF32:
       std::memcpy(to, static_cast<const float*>(from) + first, sizeof(float) * static_cast<size_t>(n));
       return;
+    case DType::kF16:
+    case DType::kBF16:
+      return isa_table().widen_halves(dtype == DType::kBF16, static_cast<const uint16_t*>(from) + first, to,
+                                      n);
     case DType::kU8:
       return widen<uint8_t>(from, first, to, n);
     case DType::kI8:

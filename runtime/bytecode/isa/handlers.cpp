@@ -128,6 +128,20 @@ void choose(const Step& s, char* const* slots, const int32_t* steps, int64_t n) 
     out.next(vm::select(Compare::of(a.next(), b.next()), c.next(), d.next()));
 }
 
+// Logic works on the bytes that truth values are in memory; any other byte than 0 is true.
+enum class Logic { kAnd, kOr, kXor, kNot };
+template <Logic OP>
+void truths(const Step& s, char* const* slots, const int32_t* steps, int64_t n) {
+  using V = Vec<int8_t, vm::kLanes>;
+  Reader<V> a(slots, steps, s.a), b(slots, steps, OP == Logic::kNot ? s.a : s.b);
+  Writer<V> out(slots, s.out);
+  for (int64_t i = 0; i < n; i += V::kSize) {
+    const auto x = a.next().v != 0, y = b.next().v != 0;
+    const auto r = OP == Logic::kAnd ? x & y : OP == Logic::kOr ? x | y : OP == Logic::kXor ? x ^ y : ~x;
+    out.next({(typename V::Raw)(r & 1)});
+  }
+}
+
 template <class V>
 Handler float_handler(uint16_t opcode) {
 #define HANDLER_ARITH_2(name) binary<Do_##name, V>
@@ -236,16 +250,15 @@ Handler number_handler(uint16_t opcode, Element operand) {
   return nullptr;
 }
 Handler logic_handler(uint16_t opcode) {
-  using V = Vec<bool, kWidth<bool>>;
   switch (opcode) {
     case bc::op_logical_and:
-      return binary<Do_logical_and, V>;
+      return truths<Logic::kAnd>;
     case bc::op_logical_or:
-      return binary<Do_logical_or, V>;
+      return truths<Logic::kOr>;
     case bc::op_logical_xor:
-      return binary<Do_logical_xor, V>;
+      return truths<Logic::kXor>;
     case bc::op_logical_not:
-      return unary<Do_logical_not, V>;
+      return truths<Logic::kNot>;
     default:
       return nullptr;
   }

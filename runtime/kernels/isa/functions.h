@@ -39,6 +39,8 @@ void to_plain(const Image& x, float* y, int64_t image, int64_t y0, int64_t y1);
 void from_plain(const float* x, const Image& y, int64_t image, int64_t y0, int64_t y1);
 void epilogue(const ConvArgs&, int64_t image, int64_t y0, int64_t y1, int64_t block0, int64_t block1);
 void pool_row(const PoolRowArgs&);
+void widen_halves(bool bf16, const uint16_t* x, float* y, int64_t n);
+void narrow_halves(bool bf16, const float* x, uint16_t* y, int64_t n);
 void softmax(const float* x, float* y, int64_t rows, int64_t width, int32_t log);
 void layer_norm(const float* x, const float* scale, const float* bias, float* y, float* mean, float* inv_std,
                 int64_t rows, int64_t width, float epsilon);

@@ -34,6 +34,8 @@ const IsaTable table = {
     from_plain,
     epilogue,
     pool_row,
+    widen_halves,
+    narrow_halves,
     softmax,
     layer_norm,
     rms_norm,

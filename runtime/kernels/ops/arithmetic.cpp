@@ -102,6 +102,16 @@ struct Operand {
   }
 };
 
+// Elements [k, k + n) of a row, one after the other: the row itself, or a copy. A repeated one is copied
+// once.
+template <class T>
+const T* side_by_side(const T* row, int64_t step, int64_t k, int64_t n, T* block) {
+  if (step == 1) return row + k;
+  if (step == 0 && k > 0) return block;
+  for (int64_t i = 0; i < n; ++i) block[i] = row[(k + i) * step];
+  return block;
+}
+
 template <Op op, class T>
 void loop(RunContext& c, const Tensor& a, const Tensor& b, bool flag) {
   const Shape& out = c.outputs[0].shape;
@@ -122,11 +132,19 @@ void loop(RunContext& c, const Tensor& a, const Tensor& b, bool flag) {
   const int64_t step_x = out.rank == 0 ? 0 : x.strides[out.rank - 1];
   const int64_t step_y = out.rank == 0 ? 0 : y.strides[out.rank - 1];
   const int64_t rows = width == 0 ? 0 : out.elements() / width;
+  // One loop for all: what does not lie side by side is brought together first.
+  constexpr int64_t kBlock = 256;
   c.parallel(rows, greater<int64_t>(1, 8192 / greater<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
+    T a_block[kBlock], b_block[kBlock];
     for (int64_t r = begin; r < end; ++r) {
       const T *a_row = p + x.at(r * width, out), *b_row = q + y.at(r * width, out);
-      for (int64_t k = 0; k < width; ++k)
-        to[r * width + k] = apply<op>(a_row[k * step_x], b_row[k * step_y], flag);
+      for (int64_t k = 0; k < width; k += kBlock) {
+        const int64_t n = lesser(kBlock, width - k);
+        const T* left = side_by_side(a_row, step_x, k, n, a_block);
+        const T* right = side_by_side(b_row, step_y, k, n, b_block);
+        R* results = to + r * width + k;
+        for (int64_t i = 0; i < n; ++i) results[i] = apply<op>(left[i], right[i], flag);
+      }
     }
   });
 }

@@ -1,5 +1,6 @@
 // cast.cpp: Cast, CastLike and BitCast between all numeric dtypes.
 #include "kernels/convert.h"
+#include "kernels/types.h"
 
 namespace opforge {
 namespace {
@@ -36,10 +37,38 @@ Status cast_infer(InferContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
+bool halves_and_floats(DType half, DType other) {
+  return (half == DType::kF16 || half == DType::kBF16) && other == DType::kF32;
+}
+
+template <class From, class To>
+void between(RunContext& c) {
+  const From* x = c.inputs[0].as<From>();
+  To* y = c.outputs[0].as<To>();
+  c.parallel(c.outputs[0].shape.elements(), 16384, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) y[k] = static_cast<To>(x[k]);
+  });
+}
+
 Status cast_run(RunContext& c) {
   const Tensor &x = c.inputs[0], &y = c.outputs[0];
   const Through way = through(x.dtype);
   const Narrowing& narrowing = static_cast<CastState*>(c.state)->narrowing;
+  if (is_real(x.dtype) && is_real(y.dtype)) {
+    x.dtype == DType::kF64 ? between<double, float>(c) : between<float, double>(c);
+    return OPFORGE_STATUS_OK;
+  }
+  if (halves_and_floats(x.dtype, y.dtype) || halves_and_floats(y.dtype, x.dtype)) {
+    c.parallel(y.shape.elements(), 64 * kConvertBlock, [&](int64_t begin, int64_t end) {
+      if (is_f32(x))
+        isa_table().narrow_halves(y.dtype == DType::kBF16, x.as<float>() + begin, y.as<uint16_t>() + begin,
+                                  end - begin);
+      else
+        isa_table().widen_halves(x.dtype == DType::kBF16, x.as<uint16_t>() + begin, y.as<float>() + begin,
+                                 end - begin);
+    });
+    return OPFORGE_STATUS_OK;
+  }
   c.parallel(y.shape.elements(), 64 * kConvertBlock, [&](int64_t begin, int64_t end) {
     ConvertBlock block;
     for (int64_t at = begin; at < end; at += kConvertBlock) {

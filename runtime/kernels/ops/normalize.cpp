@@ -26,6 +26,8 @@ int64_t row_grain(int64_t width) { return greater<int64_t>(1, 16384 / greater<in
 
 // ---- Softmax, LogSoftmax
 // ------------------------------------------------------------------------------------
+constexpr int64_t kColumns = 16;  // of a softmax along another axis than the last
+
 struct SoftmaxState {
   int64_t axis = -1;
   int32_t log = 0;
@@ -54,8 +56,17 @@ Status softmax_infer(InferContext& c) {
   if (axis + 1 == x.rank || product(x, axis + 1, x.rank) == 1)
     c.inplace_input[0] = 0;
   else
-    c.scratch_bytes = 4 * scratch_floats(x[axis]) * c.max_threads;
+    c.scratch_bytes = 4 * kColumns * scratch_floats(x[axis]) * c.max_threads;
   return OPFORGE_STATUS_OK;
+}
+
+// to[j][i] = from[i][j] for rows x columns elements.
+void turn(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row) {
+  constexpr int64_t kBlock = 16;
+  for (int64_t i0 = 0; i0 < rows; i0 += kBlock)
+    for (int64_t j0 = 0; j0 < columns; j0 += kBlock)
+      for (int64_t j = j0; j < lesser(columns, j0 + kBlock); ++j)
+        for (int64_t i = i0; i < lesser(rows, i0 + kBlock); ++i) to[j * to_row + i] = from[i * from_row + j];
 }
 
 Status softmax_run(RunContext& c) {
@@ -74,13 +85,16 @@ Status softmax_run(RunContext& c) {
     });
     return OPFORGE_STATUS_OK;
   }
+  // Neighbouring columns are turned into rows together, so that each line of memory is fetched once.
   float* scratch = static_cast<float*>(c.scratch);
-  for_units(c, outer * inner, [&](int64_t slot, int64_t unit) {
-    float* row = scratch + slot * scratch_floats(width);
-    const int64_t first = unit / inner * width * inner + unit % inner;
-    for (int64_t i = 0; i < width; ++i) row[i] = x[first + i * inner];
-    isa.softmax(row, row, 1, width, s.log);
-    for (int64_t i = 0; i < width; ++i) y[first + i * inner] = row[i];
+  const int64_t strips = ceil_div(inner, kColumns);
+  for_units(c, outer * strips, [&](int64_t slot, int64_t unit) {
+    float* rows = scratch + slot * kColumns * scratch_floats(width);
+    const int64_t column = unit % strips * kColumns, n = lesser(kColumns, inner - column);
+    const int64_t first = unit / strips * width * inner + column;
+    turn(x + first, inner, width, n, rows, width);
+    isa.softmax(rows, rows, n, width, s.log);
+    turn(rows, width, n, width, y + first, inner);
   });
   return OPFORGE_STATUS_OK;
 }

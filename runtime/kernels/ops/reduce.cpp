@@ -1,5 +1,6 @@
 // reduce.cpp: ReduceSum, ReduceMean, ReduceMax, ... over any axes, attributes or input 1.
 #include <limits>
+#include <type_traits>
 
 #include "kernels/common.h"
 #include "kernels/move.h"
@@ -24,7 +25,8 @@ Status reduce_load(LoadContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-// The reduction with neighbouring axes merged: dimensions alternate between kept and reduced.
+// The reduction with neighbouring axes merged (those of one element are left out): dimensions alternate
+// between kept and reduced.
 struct Axes {
   bool reduced[kMaxRank] = {};
   int rank = 0;  // of the merged dimensions
@@ -56,6 +58,7 @@ Found find_axes(const Attributes& attributes, const ReduceState& s, const Tensor
   if (count == 0 && !s.noop_when_empty)
     for (int k = 0; k < x.rank; ++k) a->reduced[k] = true;
   for (int k = 0; k < x.rank; ++k) {
+    if (x.dims[k] == 1) continue;
     (a->reduced[k] ? a->width : a->outputs) *= x.dims[k];
     if (a->rank > 0 && a->is_reduced[a->rank - 1] == a->reduced[k]) {
       a->dims[a->rank - 1] *= x.dims[k];
@@ -67,7 +70,9 @@ Found find_axes(const Attributes& attributes, const ReduceState& s, const Tensor
   return Found::kGood;
 }
 
-bool is_rows(const Axes& a) { return a.rank == 0 || (a.rank == 1) || (a.rank == 2 && a.is_reduced[1]); }
+bool is_rows(const Axes& a) {
+  return a.rank == 0 || (a.rank == 1 && a.is_reduced[0]) || (a.rank == 2 && a.is_reduced[1]) || a.width == 1;
+}
 bool is_middle(const Axes& a) { return (a.rank == 2 && a.is_reduced[0]) || (a.rank == 3 && a.is_reduced[1]); }
 
 Status reduce_infer(InferContext& c) {
@@ -89,29 +94,50 @@ Status reduce_infer(InferContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-// Walks the reduced elements of one output: f(offset) in row-major order.
-template <class F>
-void walk(const Axes& a, int64_t output, F&& f) {
-  int64_t strides[kMaxRank + 1], stride = 1, base = 0;
-  for (int k = a.rank - 1; k >= 0; --k) {
-    strides[k] = stride;
-    stride *= a.dims[k];
-  }
-  for (int k = a.rank - 1; k >= 0; --k) {
-    if (a.is_reduced[k]) continue;
-    base += output % a.dims[k] * strides[k];
-    output /= a.dims[k];
-  }
-  for (int64_t e = 0; e < a.width; ++e) {
-    int64_t rest = e, offset = base;
-    for (int k = a.rank - 1; k >= 0; --k) {
-      if (!a.is_reduced[k]) continue;
-      offset += rest % a.dims[k] * strides[k];
-      rest /= a.dims[k];
+// Walks the reduced elements of one output, whose first is `base`: f(offset, n, stride) for runs of them, in
+// row-major order.
+struct Runs {
+  int64_t dims[kMaxRank + 1], strides[kMaxRank + 1];  // the reduced dimensions
+  int64_t kept[kMaxRank + 1], steps[kMaxRank + 1];
+  int rank = 0, kept_rank = 0;
+
+  explicit Runs(const Axes& a) {
+    int64_t stride = 1;
+    for (int k = a.rank - 1; k >= 0; --k) {  // from the innermost on
+      if (a.is_reduced[k])
+        dims[rank] = a.dims[k], strides[rank++] = stride;
+      else
+        kept[kept_rank] = a.dims[k], steps[kept_rank++] = stride;
+      stride *= a.dims[k];
     }
-    f(offset);
+    if (rank == 0) dims[rank] = 1, strides[rank++] = 1;
   }
-}
+  int64_t base(int64_t output) const {
+    int64_t at = 0;
+    for (int k = 0; k < kept_rank; ++k) {
+      at += output % kept[k] * steps[k];
+      output /= kept[k];
+    }
+    return at;
+  }
+  template <class F>
+  void each(int64_t base, F&& f) const {
+    int64_t counter[kMaxRank + 1] = {};
+    for (int k = 0; k < rank; ++k)
+      if (dims[k] == 0) return;
+    for (;;) {
+      f(base, dims[0], strides[0]);
+      int k = 1;
+      for (; k < rank; ++k) {
+        base += strides[k];
+        if (++counter[k] < dims[k]) break;
+        base -= dims[k] * strides[k];
+        counter[k] = 0;
+      }
+      if (k >= rank) return;
+    }
+  }
+};
 
 // A real result as a T in the type of the sum; integers are cut and saturated.
 template <class T, class A>
@@ -123,65 +149,167 @@ A from_real(double x) {
   return static_cast<A>(x >= static_cast<double>(Limits::max()) ? Limits::max() : static_cast<T>(x));
 }
 
+// What a reduction adds up, and how: E is an element or a vector of them.
+template <Reduction KIND, class T, class A>
+struct Fold {
+  static constexpr bool kPicks = KIND == Reduction::kMax || KIND == Reduction::kMin;
+  using Sum = std::conditional_t<kPicks, T, A>;
+  static Sum neutral() {
+    using Limits = std::numeric_limits<T>;
+    constexpr T infinite = Limits::is_iec559 ? Limits::infinity() : Limits::max();
+    if (KIND == Reduction::kMax) return static_cast<Sum>(Limits::is_iec559 ? -infinite : Limits::lowest());
+    return static_cast<Sum>(KIND == Reduction::kMin ? infinite : T(KIND == Reduction::kProd));
+  }
+  // a = a and b. (By reference: how vectors are passed depends on the instruction set.)
+  template <class E>
+  static void join(E& a, const E& b) {
+    if constexpr (KIND == Reduction::kMax)  // NaN stays, whichever it is
+      a = (a >= b) | (a != a) ? a : b;
+    else if constexpr (KIND == Reduction::kMin)
+      a = (a <= b) | (a != a) ? a : b;
+    else if constexpr (KIND == Reduction::kProd)
+      a = a * b;
+    else
+      a = a + b;
+  }
+  template <class E>
+  static void term(E& x) {
+    if constexpr (KIND == Reduction::kSumSquare) x = x * x;
+    if constexpr (KIND == Reduction::kL1 && std::is_integral_v<A> && std::is_signed_v<T>)
+      x = x > E{} + (~A(0) >> 1) ? E{} - x : x;
+    else if constexpr (KIND == Reduction::kL1 && !std::is_integral_v<A>)
+      x = x < E{} ? E{} - x : x;
+  }
+
+  // n neighbours, in as many lanes as 64 bytes hold: four registers of every processor.
+  static Sum row(const T* x, int64_t n) {
+    constexpr int64_t kPart = 16 / sizeof(Sum), kLanes = 4 * kPart;
+    typedef Sum Part __attribute__((vector_size(16)));
+    typedef T Elements __attribute__((vector_size(kPart * sizeof(T)), aligned(alignof(T)), may_alias));
+    Part lanes[4];
+    for (Part& part : lanes) part = Part{} + neutral();
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC unroll 4
+      for (int p = 0; p < 4; ++p) {
+        Part v = __builtin_convertvector(*reinterpret_cast<const Elements*>(x + i + p * kPart), Part);
+        term(v);
+        join(lanes[p], v);
+      }
+    }
+    Sum sums[kLanes];
+    std::memcpy(sums, lanes, sizeof sums);
+    for (int64_t l = 0; i < n; ++i, ++l) columns(x + i, sums + l, 1);
+    for (int64_t l = 1; l < kLanes; ++l) join(sums[0], sums[l]);
+    return sums[0];
+  }
+  // to[k] = to[k] and x[k]
+  static void columns(const T* x, Sum* to, int64_t n) {
+    for (int64_t k = 0; k < n; ++k) {
+      Sum v = static_cast<Sum>(x[k]);
+      term(v);
+      join(to[k], v);
+    }
+  }
+};
+
+// The number that a sum, or an extremum, becomes.
+template <Reduction KIND, class T, class S>
+T finished(Reduction kind, S sum, int64_t width) {
+  if (kind == Reduction::kMean)
+    return static_cast<T>(static_cast<T>(sum) / static_cast<T>(width == 0 ? 1 : width));
+  if (kind == Reduction::kL2)
+    return static_cast<T>(from_real<T, S>(__builtin_sqrt(static_cast<double>(sum))));
+  if (kind == Reduction::kLogSum)
+    return static_cast<T>(from_real<T, S>(__builtin_log(static_cast<double>(static_cast<T>(sum)))));
+  return static_cast<T>(sum);
+}
+
+constexpr int64_t kColumns = 64;  // side by side
+
+template <Reduction KIND, class T, class A>
+void fold(RunContext& c, Reduction kind, const Axes& a) {
+  using F = Fold<KIND, T, A>;
+  using Sum = typename F::Sum;
+  const T* x = c.inputs[0].as<T>();
+  T* y = c.outputs[0].as<T>();
+  const Runs runs(a);
+  const int64_t inner = a.rank > 0 && !a.is_reduced[a.rank - 1] ? a.dims[a.rank - 1] : 1;
+  const int64_t grain =
+      ceil_div(greater<int64_t>(1, 16384 / greater<int64_t>(a.width, 1)), kColumns) * kColumns;
+  c.parallel(a.outputs, inner > 1 ? grain : greater<int64_t>(1, grain / kColumns),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t o = begin; o < end;) {
+                 const int64_t n = inner == 1 ? 1 : lesser(kColumns, lesser(end - o, inner - o % inner));
+                 Sum sums[kColumns];
+                 for (int64_t k = 0; k < kColumns; ++k) sums[k] = F::neutral();
+                 runs.each(runs.base(o), [&](int64_t at, int64_t count, int64_t stride) {
+                   if (inner == 1) {
+                     F::join(sums[0], F::row(x + at, count));
+                     return;
+                   }
+                   for (int64_t i = 0; i < count; ++i) {
+                     if (n == kColumns)
+                       F::columns(x + at + i * stride, sums, kColumns);
+                     else
+                       F::columns(x + at + i * stride, sums, n);
+                   }
+                 });
+                 for (int64_t k = 0; k < n; ++k) y[o + k] = finished<KIND, T, Sum>(kind, sums[k], a.width);
+                 o += n;
+               }
+             });
+}
+
+// The greatest number is taken out of the exponent.
+template <class T>
+void log_sum_exp(RunContext& c, const Axes& a) {
+  const T* x = c.inputs[0].as<T>();
+  T* y = c.outputs[0].as<T>();
+  const Runs runs(a);
+  c.parallel(a.outputs, greater<int64_t>(1, 4096 / greater<int64_t>(a.width, 1)),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t o = begin; o < end; ++o) {
+                 const auto each = [&](auto&& f) {
+                   runs.each(runs.base(o), [&](int64_t at, int64_t n, int64_t stride) {
+                     for (int64_t i = 0; i < n; ++i) f(static_cast<double>(x[at + i * stride]));
+                   });
+                 };
+                 double top = -std::numeric_limits<double>::infinity(), total = 0;
+                 each([&](double v) { top = v > top || v != v ? v : top; });
+                 const double shift = top - top == 0 ? top : 0;
+                 each([&](double v) { total += __builtin_exp(v - shift); });
+                 y[o] = static_cast<T>(from_real<T, T>(__builtin_log(total) + shift));
+               }
+             });
+}
+
 // Types other than f32; A is the type of the sum.
 template <class T, class A>
 Status reduce_other(RunContext& c, Reduction kind, const Axes& a) {
-  const T* x = c.inputs[0].as<T>();
-  T* y = c.outputs[0].as<T>();
-  constexpr bool kFloat = std::numeric_limits<T>::is_iec559;
-  c.parallel(
-      a.outputs, greater<int64_t>(1, 4096 / greater<int64_t>(a.width, 1)), [&](int64_t begin, int64_t end) {
-        for (int64_t o = begin; o < end; ++o) {
-          T top = kFloat ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
-          T low = kFloat ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
-          A sum = 0, product = 1, squares = 0, magnitudes = 0;
-          walk(a, o, [&](int64_t at) {
-            const A v = static_cast<A>(x[at]);
-            top = x[at] > top || x[at] != x[at] ? x[at] : top;
-            low = x[at] < low || x[at] != x[at] ? x[at] : low;
-            sum += v, product *= v, squares += v * v;
-            magnitudes += x[at] < T(0) ? A(0) - v : v;
-          });
-          A result = sum;
-          switch (kind) {
-            case Reduction::kMean:
-              result = static_cast<A>(static_cast<T>(sum) / static_cast<T>(a.width == 0 ? 1 : a.width));
-              break;
-            case Reduction::kMax:
-              result = static_cast<A>(top);
-              break;
-            case Reduction::kMin:
-              result = static_cast<A>(low);
-              break;
-            case Reduction::kProd:
-              result = product;
-              break;
-            case Reduction::kSumSquare:
-              result = squares;
-              break;
-            case Reduction::kL1:
-              result = magnitudes;
-              break;
-            case Reduction::kL2:
-              result = from_real<T, A>(__builtin_sqrt(static_cast<double>(squares)));
-              break;
-            case Reduction::kLogSum:
-              result = from_real<T, A>(__builtin_log(static_cast<double>(static_cast<T>(sum))));
-              break;
-            case Reduction::kLogSumExp: {
-              const double shift =
-                  static_cast<double>(top) - static_cast<double>(top) == 0 ? static_cast<double>(top) : 0;
-              double total = 0;
-              walk(a, o, [&](int64_t at) { total += __builtin_exp(static_cast<double>(x[at]) - shift); });
-              result = from_real<T, A>(__builtin_log(total) + shift);
-              break;
-            }
-            default:
-              break;
-          }
-          y[o] = static_cast<T>(result);
-        }
-      });
+  switch (kind) {
+    case Reduction::kMax:
+      fold<Reduction::kMax, T, A>(c, kind, a);
+      break;
+    case Reduction::kMin:
+      fold<Reduction::kMin, T, A>(c, kind, a);
+      break;
+    case Reduction::kProd:
+      fold<Reduction::kProd, T, A>(c, kind, a);
+      break;
+    case Reduction::kSumSquare:
+    case Reduction::kL2:
+      fold<Reduction::kSumSquare, T, A>(c, kind, a);
+      break;
+    case Reduction::kL1:
+      fold<Reduction::kL1, T, A>(c, kind, a);
+      break;
+    case Reduction::kLogSumExp:
+      log_sum_exp<T>(c, a);
+      break;
+    default:
+      fold<Reduction::kSum, T, A>(c, kind, a);
+  }
   return OPFORGE_STATUS_OK;
 }
 
@@ -227,10 +355,17 @@ Status reduce_run(RunContext& c) {
     });
   } else {
     float* scratch = static_cast<float*>(c.scratch);
+    const Runs runs(a);
     for_units(c, a.outputs, [&](int64_t slot, int64_t o) {
       float* row = scratch + slot * scratch_floats(a.width);
-      int64_t n = 0;
-      walk(a, o, [&](int64_t at) { row[n++] = x[at]; });
+      float* to = row;
+      runs.each(runs.base(o), [&](int64_t at, int64_t n, int64_t stride) {
+        if (stride == 1)
+          std::memcpy(to, x + at, static_cast<size_t>(n) * sizeof(float));
+        else
+          for (int64_t i = 0; i < n; ++i) to[i] = x[at + i * stride];
+        to += n;
+      });
       isa.reduce_rows(s.kind, row, y + o, 1, a.width);
     });
   }
