@@ -19,7 +19,7 @@ help:
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
-	@echo "make soak    the long versions of all of these"
+	@echo "make soak    the long versions of all of these; SOAK_PARTS, SOAK_FACTOR, SOAK_SHARED_RUNS, FUZZ_SECONDS"
 
 $(STAMPS)/venv:
 	@mkdir -p $(STAMPS)
@@ -85,12 +85,12 @@ cross: $(STAMPS)/corpus
 sanitize: $(STAMPS)/corpus
 	$(BIN)/python tools/sanitize.py
 
+SOAK_FACTOR ?= 50
+SOAK_SHARED_RUNS ?= 10000
+SOAK_PARTS ?=
+soak: FUZZ_SECONDS = 600
 soak: $(STAMPS)/install
-	OPFORGE_SOAK=1 $(BIN)/python tools/run_tests.py
-	$(BIN)/python tools/corpus.py --full
-	$(BIN)/python tools/cross.py --full
-	$(BIN)/python tools/sanitize.py --full
-	$(BIN)/python tools/fuzz.py --seconds 600
+	$(BIN)/python tools/soak.py $(SOAK_PARTS) --factor $(SOAK_FACTOR) --fuzz-seconds $(FUZZ_SECONDS) --shared-runs $(SOAK_SHARED_RUNS)
 
 clean:
 	rm -rf build src/opforge/_lib

@@ -1,4 +1,4 @@
-"""How much longer `make soak` (OPFORGE_SOAK=1) runs what `make test` runs briefly, and a judge of memory."""
+"""How many times longer `make soak` (OPFORGE_SOAK=50) runs what `make test` runs briefly, and a judge of memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-FACTOR = 50 if os.environ.get("OPFORGE_SOAK") == "1" else 1
+FACTOR = int(os.environ.get("OPFORGE_SOAK") or 1)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SAMPLES = 60
 
@@ -45,3 +45,11 @@ def leaks(samples: Sequence[int], allowed: int = 1 << 20) -> bool:
     """Whether memory grows by more than ``allowed`` bytes, beyond doubt (4 standard errors)."""
     most, error = growth(samples)
     return most > allowed and most > 4 * error
+
+
+def verdict(samples: Sequence[int], runs: int) -> str:
+    """Say what the judge found, for the table of `make soak`."""
+    most, error = growth(samples)
+    held = "grows" if leaks(samples) else "does not grow"
+    change = f"{most / 1024:+.0f} KiB (+-{4 * error / 1024:.0f}) in {runs} runs"
+    return f"memory {held}: {change}, {samples[-1] >> 20} MiB at the end"

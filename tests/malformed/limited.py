@@ -51,6 +51,16 @@ _LIBRARY = ctypes.CDLL(str(runtime_library()))
 _LIBRARY.opforge_session_input_count.argtypes = [ctypes.c_void_p]
 
 
+def open_session(data: bytes) -> tuple[int, ctypes.c_void_p]:
+    """Open with limits; return the status and the session."""
+    options = _Options(size=ctypes.sizeof(_Options), threads=1, no_mmap=1, refuse_native=1)
+    options.memory_limit, options.loop_limit = 1 << 24, 100
+    session = ctypes.c_void_p()
+    size = ctypes.c_size_t(len(data))
+    status = _LIBRARY.opforge_session_open_memory(data, size, ctypes.byref(options), ctypes.byref(session))
+    return int(status), session
+
+
 def attempt(data: bytes, feeds: list[Any]) -> int:
     """Open and run with limits; return the status, -1 when the number of inputs is another.
 
@@ -58,14 +68,10 @@ def attempt(data: bytes, feeds: list[Any]) -> int:
         data: a file.
         feeds: per input an array, a list of arrays, or None.
     """
-    options = _Options(size=ctypes.sizeof(_Options), threads=1, no_mmap=1, refuse_native=1)
-    options.memory_limit, options.loop_limit = 1 << 24, 100
-    session, results = ctypes.c_void_p(), ctypes.c_void_p()
-    status = _LIBRARY.opforge_session_open_memory(
-        data, ctypes.c_size_t(len(data)), ctypes.byref(options), ctypes.byref(session)
-    )
+    status, session = open_session(data)
     if status != 0:
-        return int(status)
+        return status
+    results = ctypes.c_void_p()
     kept: list[Any] = []
     values = (_Value * len(feeds))(*(_value(feed, kept) for feed in feeds))
     if _LIBRARY.opforge_session_input_count(session) == len(feeds):
