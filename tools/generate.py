@@ -45,7 +45,7 @@ def opcodes() -> str:
     return "\n".join(lines) + "\n"
 
 
-_KERNEL_ROW = re.compile(r'\{\s*"([\w.]*)",\s*"(\w+)",\s*(\d+),\s*(\d+|kNewest\w*|INT32_MAX)\s*,')
+_KERNEL_ROW = re.compile(r'\{\s*"([\w.]*)",\s*"(\w+)",\s*(\d+),\s*(\d+|kNewest\w*|INT32_MAX)\s*,([^{}]*)\}')
 
 
 _KERNEL_MACRO = re.compile(r"#define (\w+)\(NAME\b[^)]*\)\s*\\?\s*(\{.*\})")
@@ -54,14 +54,25 @@ _KERNEL_MACRO = re.compile(r"#define (\w+)\(NAME\b[^)]*\)\s*\\?\s*(\{.*\})")
 _EXECUTOR_ROW = re.compile(r"^EXECUTOR_OP\((\w+),", re.MULTILINE)
 
 
+def _most(rest: str) -> tuple[int, int]:
+    """The most inputs and outputs of a kernel's row (runtime/program/kernel_api.h), from what follows its versions."""
+    flags, *numbers = [f.strip() for f in re.split(r",(?![^<]*>)", rest)][3:] or ["0"]
+    counts = [2**31 - 1 if n == "kMany" else int(n) for n in numbers]
+    required, inputs, outputs = [*counts, *(1, 0, 1)[len(counts) :]]
+    return inputs or (2**31 - 1 if "kAllInputs" in flags else required), outputs
+
+
 def kernels() -> str:
     """What the runtime has kernels for, from the tables of ``runtime/kernels/ops/*.cpp``."""
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    most: dict[tuple[str, str], tuple[int, int]] = {}
     for path in sorted((ROOT / "runtime/kernels/ops").glob("*.cpp")):
         text = path.read_text()
         for macro, body in _KERNEL_MACRO.findall(text):  # rows that differ in little are written by a macro of the name
             text += "".join(body.replace("NAME", f'"{name}"', 1) for name in re.findall(rf'{macro}\("(\w+)"', text))
-        for domain, name, first, last in _KERNEL_ROW.findall(text):
+        for domain, name, first, last, rest in _KERNEL_ROW.findall(text):
+            inputs, outputs = most.get((domain, name), (0, 0))
+            most[domain, name] = (max(inputs, _most(rest)[0]), max(outputs, _most(rest)[1]))
             found.setdefault((domain, name), []).append((int(first), int(last) if last.isdigit() else 2**31 - 1))
     executed = _EXECUTOR_ROW.findall((ROOT / "runtime/session/executor_ops.def").read_text())
     lines = [
@@ -69,7 +80,7 @@ def kernels() -> str:
         "",
         "from __future__ import annotations",
         "",
-        '__all__ = ["EXECUTOR_OPS", "KERNELS"]',
+        '__all__ = ["ARITIES", "EXECUTOR_OPS", "KERNELS"]',
         "",
         "EXECUTOR_OPS: tuple[str, ...] = (",
         *(f'    "{name}",' for name in executed),
@@ -83,6 +94,11 @@ def kernels() -> str:
         ),
         "}",
         '"""(domain, operator) -> ranges of since_version that have a kernel."""',
+        "",
+        "ARITIES: dict[tuple[str, str], tuple[int, int]] = {",
+        *(f'    ("{domain}", "{name}"): {counts},' for (domain, name), counts in sorted(most.items())),
+        "}",
+        '"""(domain, operator) -> the most inputs and outputs that a kernel knows of."""',
     ]
     return "\n".join(lines) + "\n"
 

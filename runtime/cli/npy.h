@@ -89,6 +89,7 @@ inline std::string read_npy(const std::string& path, NpyArray* array) {
   if (descr.size() < 4 || descr.size() > 6 || descr[1] == '>')
     return "its dtype is not a plain little-endian one: " + descr;
   array->descr = descr.substr(2, descr.size() - 3);
+  if (array->descr == "f1") array->descr = "V1";  // what NumPy calls ml_dtypes.float8_e5m2
   const long size = std::strtol(array->descr.c_str() + 1, nullptr, 10);
   if (size < 1 || size > 16) return "its dtype is not supported: " + descr;
   uint64_t bytes = static_cast<uint64_t>(size);

@@ -214,7 +214,12 @@ struct OpKernel {
   // So many inputs are there (not absent) in every node; the session refuses others before load. Which of the
   // rest are there the kernel looks up itself. tests/unit/bin holds the numbers against ONNX's schemas.
   int32_t required_inputs = 1;
+  // A node has no more than these; the session refuses others, since nobody would write or look at the rest.
+  // Inputs: 0 = as many as are required, with kAllInputs any number.
+  int32_t most_inputs = 0;
+  int32_t most_outputs = 1;
 };
+constexpr int32_t kMany = INT32_MAX;  // of inputs or outputs: load and infer look themselves
 
 struct KernelTable {
   const OpKernel* rows;

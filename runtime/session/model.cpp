@@ -215,12 +215,26 @@ std::vector<bool> Model::values_read() const {
   return read;
 }
 
-// Kernels rely on their required inputs and on an output to write.
+// Kernels rely on their required inputs and on an output to write, and know of no more than their row says.
 Status Model::check_arity(uint32_t k, Error* error) const {
   const NodeInfo& info = nodes_[k];
   if (info.kernel == nullptr) return OPFORGE_STATUS_OK;  // libraries check by their signature
   const auto required = static_cast<uint32_t>(info.kernel->required_inputs);
   const bool all = (info.kernel->flags & kAllInputs) != 0;
+  const auto most_outputs = static_cast<uint32_t>(info.kernel->most_outputs);
+  const uint32_t most_inputs = info.kernel->most_inputs != 0 ? static_cast<uint32_t>(info.kernel->most_inputs)
+                               : all                         ? UINT32_MAX
+                                                             : required;
+  if (info.record->inputs > most_inputs || info.record->outputs > most_outputs) {
+    char where[Error::kText];
+    describe(k, where, sizeof where);
+    const bool outputs = info.record->outputs > most_outputs;
+    return error
+        ->fail(OPFORGE_STATUS_CORRUPT, "a node has more %s than its operator", outputs ? "outputs" : "inputs")
+        .at("section 'program', %s", where)
+        .wanted("at most %u", outputs ? most_outputs : most_inputs)
+        .found("%u", outputs ? info.record->outputs : info.record->inputs);
+  }
   uint32_t present = 0, written = 0;
   while (present < info.record->inputs && info.inputs[present] >= 0) ++present;
   for (uint32_t o = 0; o < info.record->outputs; ++o) written += info.outputs[o] >= 0;

@@ -1,4 +1,6 @@
 // windows.cpp: pools over rows of plain f32 tensors: outputs whose windows lie within the image.
+#include <utility>
+
 #include "kernels/isa/functions.h"
 #include "kernels/isa/simd.h"
 
@@ -11,16 +13,24 @@ struct IndexOf {
   typedef int32_t Register __attribute__((vector_size(L * 4)));
 };
 
+// Every second of 2 * L - 1 elements, of which b begins L - 1 behind a.
+template <int L, int... I>
+OPFORGE_INLINE Vec<L> every_second(Vec<L> a, Vec<L> b, std::integer_sequence<int, I...>) {
+#if defined(__clang__)  // which has no __builtin_shuffle, as GCC before 12 has no __builtin_shufflevector
+  return __builtin_shufflevector(a, b, (I < L / 2 ? 2 * I : 2 * I + 1)...);
+#else
+  const typename IndexOf<L>::Register pick = {(I < L / 2 ? 2 * I : 2 * I + 1)...};
+  return __builtin_shuffle(a, b, pick);
+#endif
+}
+
 // The elements of L outputs that lie `step` apart. No element behind the last one is read.
 template <int L, int STEP>
 OPFORGE_INLINE Vec<L> spread(const float* p, int64_t step) {
   if constexpr (STEP == 1) {
     return load<L>(p);
   } else if constexpr (STEP == 2) {
-    const Vec<L> a = load<L>(p), b = load<L>(p + L - 1);
-    typename IndexOf<L>::Register pick;
-    for (int i = 0; i < L; ++i) pick[i] = i < L / 2 ? 2 * i : 2 * i + 1;
-    return __builtin_shuffle(a, b, pick);
+    return every_second<L>(load<L>(p), load<L>(p + L - 1), std::make_integer_sequence<int, L>());
   } else {
     Vec<L> v;
     for (int i = 0; i < L; ++i) v[i] = p[i * step];

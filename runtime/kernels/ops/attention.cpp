@@ -383,8 +383,8 @@ Status attention_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"opforge", "Attention", 1, 1, attention_load, attention_infer, attention_run, 0, 3},
-    {"", "Attention", 23, kNewest, onnx_load, attention_infer, attention_run, 0, 3},
+    {"opforge", "Attention", 1, 1, attention_load, attention_infer, attention_run, 0, 3, kMany, 4},
+    {"", "Attention", 23, kNewest, onnx_load, attention_infer, attention_run, 0, 3, 7, 4},
 };
 
 }  // namespace

@@ -193,7 +193,7 @@ Status conv_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "Conv", 1, kNewest, nullptr, conv_infer, conv_run, 0, 2},
+    {"", "Conv", 1, kNewest, nullptr, conv_infer, conv_run, 0, 2, 3},
 };
 
 }  // namespace

@@ -443,8 +443,8 @@ Status deconv_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"opforge", "Conv", 1, 1, conv_load, conv_infer, conv_run, kPerImage, 2},
-    {"opforge", "ConvTranspose", 1, 1, deconv_load, deconv_infer, deconv_run, kPerImage, 2},
+    {"opforge", "Conv", 1, 1, conv_load, conv_infer, conv_run, kPerImage, 2, kMany},
+    {"opforge", "ConvTranspose", 1, 1, deconv_load, deconv_infer, deconv_run, kPerImage, 2, kMany},
 };
 
 }  // namespace

@@ -185,7 +185,7 @@ Status transpose_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "ConvTranspose", 1, kNewest, nullptr, transpose_infer, transpose_run, 0, 2},
+    {"", "ConvTranspose", 1, kNewest, nullptr, transpose_infer, transpose_run, 0, 2, 3},
 };
 
 }  // namespace

@@ -152,7 +152,7 @@ Status deform_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "DeformConv", 19, kNewest, nullptr, deform_infer, deform_run, 0, 3},
+    {"", "DeformConv", 19, kNewest, nullptr, deform_infer, deform_run, 0, 3, 5},
 };
 
 }  // namespace

@@ -196,8 +196,8 @@ Status formula_run(RunContext& c) {
   return status == OPFORGE_STATUS_OK ? status : c.fail(&c, status, "formula: %s", reason);
 }
 
-const OpKernel kRows[] = {
-    {"opforge", "Formula", 1, 1, formula_load, formula_infer, formula_run, kAllInputs | kPerImage}};
+const OpKernel kRows[] = {{"opforge", "Formula", 1, 1, formula_load, formula_infer, formula_run,
+                           kAllInputs | kPerImage, 1, 0, kMany}};
 
 }  // namespace
 }  // namespace opforge

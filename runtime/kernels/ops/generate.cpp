@@ -183,7 +183,7 @@ Status onehot_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "ConstantOfShape", 9, kNewest, nullptr, constant_infer, constant_run},
+    {"", "ConstantOfShape", 9, kNewest, nullptr, constant_infer, constant_run, 0, 1, 2},
     {"", "Range", 11, kNewest, nullptr, range_infer, range_run, 0, 3},
     {"", "OneHot", 9, kNewest, nullptr, onehot_infer, onehot_run, 0, 3},
 };

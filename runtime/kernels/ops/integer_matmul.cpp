@@ -278,8 +278,8 @@ Status linear_infer(InferContext& c) { return general_infer(c, true); }
 Status linear_run(RunContext& c) { return general_run(c, true); }
 
 constexpr OpKernel kRows[] = {
-    {"opforge", "IntegerMatMul", 1, 1, packed_load, packed_infer, packed_run, 0, 3},
-    {"", "MatMulInteger", 10, kNewest, nullptr, integer_infer, integer_run, 0, 2},
+    {"opforge", "IntegerMatMul", 1, 1, packed_load, packed_infer, packed_run, 0, 3, kMany},
+    {"", "MatMulInteger", 10, kNewest, nullptr, integer_infer, integer_run, 0, 2, 4},
     {"", "QLinearMatMul", 10, kNewest, nullptr, linear_infer, linear_run, 0, 8},
 };
 

@@ -380,10 +380,10 @@ Status gemm_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"opforge", "MatMul", 1, 1, matmul_load, matmul_infer, matmul_run, 0, 2},
-    {"opforge", "BatchMatMul", 1, 1, batch_load, batch_infer, batch_run, 0, 2},
+    {"opforge", "MatMul", 1, 1, matmul_load, matmul_infer, matmul_run, 0, 2, kMany},
+    {"opforge", "BatchMatMul", 1, 1, batch_load, batch_infer, batch_run, 0, 2, kMany},
     {"", "MatMul", 1, kNewest, batch_load, batch_infer, batch_run, 0, 2},
-    {"", "Gemm", 7, kNewest, gemm_load, gemm_infer, gemm_run, 0, 2},
+    {"", "Gemm", 7, kNewest, gemm_load, gemm_infer, gemm_run, 0, 2, 3},
 };
 
 }  // namespace

@@ -227,7 +227,7 @@ Status group_norm_run(RunContext& c) {
 const OpKernel kRows[] = {
     {"", "Softmax", 13, kNewest, softmax_load<0>, softmax_infer, softmax_run},
     {"", "LogSoftmax", 13, kNewest, softmax_load<1>, softmax_infer, softmax_run},
-    {"", "LayerNormalization", 17, kNewest, norm_load, layer_norm_infer, layer_norm_run<false>, 0, 2},
+    {"", "LayerNormalization", 17, kNewest, norm_load, layer_norm_infer, layer_norm_run<false>, 0, 2, 3, 3},
     {"", "RMSNormalization", 23, kNewest, norm_load, layer_norm_infer, layer_norm_run<true>, 0, 2},
     {"", "BatchNormalization", 9, kNewest, norm_load, channel_norm_infer, batch_norm_run, 0, 5},
     {"", "InstanceNormalization", 6, kNewest, norm_load, channel_norm_infer, group_norm_run, 0, 3},

@@ -166,7 +166,7 @@ const OpKernel kRows[] = {
     {"", "ArgMax", 1, kNewest, nullptr, arg_infer, arg_run<true>},
     {"", "ArgMin", 1, kNewest, nullptr, arg_infer, arg_run<false>},
     {"", "Hardmax", 13, kNewest, nullptr, hardmax_infer, hardmax_run},
-    {"", "TopK", 10, kNewest, nullptr, topk_infer, topk_run, kAnyOutput, 2},
+    {"", "TopK", 10, kNewest, nullptr, topk_infer, topk_run, kAnyOutput, 2, 0, 2},
 };
 
 }  // namespace

@@ -255,7 +255,7 @@ Status global_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "MaxPool", 1, kNewest, nullptr, pool_infer<Mode::kMax>, pool_run<Mode::kMax>},
+    {"", "MaxPool", 1, kNewest, nullptr, pool_infer<Mode::kMax>, pool_run<Mode::kMax>, 0, 1, 0, 2},
     {"", "AveragePool", 1, kNewest, nullptr, pool_infer<Mode::kAverage>, pool_run<Mode::kAverage>},
     {"", "LpPool", 2, kNewest, nullptr, pool_infer<Mode::kLp>, pool_run<Mode::kLp>},
     {"", "GlobalAveragePool", 1, kNewest, nullptr, global_infer, global_run<Reduction::kMean>},

@@ -271,9 +271,9 @@ Status dynamic_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "QuantizeLinear", 10, kNewest, nullptr, quantize_infer, quantize_run, 0, 2},
-    {"", "DequantizeLinear", 10, kNewest, nullptr, dequantize_infer, dequantize_run, 0, 2},
-    {"", "DynamicQuantizeLinear", 11, kNewest, nullptr, dynamic_infer, dynamic_run, kAnyOutput},
+    {"", "QuantizeLinear", 10, kNewest, nullptr, quantize_infer, quantize_run, 0, 2, 3},
+    {"", "DequantizeLinear", 10, kNewest, nullptr, dequantize_infer, dequantize_run, 0, 2, 3},
+    {"", "DynamicQuantizeLinear", 11, kNewest, nullptr, dynamic_infer, dynamic_run, kAnyOutput, 1, 0, 3},
 };
 
 }  // namespace

@@ -178,7 +178,7 @@ const OpKernel kRows[] = {
     {"", "RandomNormalLike", 1, kNewest, load, fill_infer, fill_run<true>, kNotPure},
     {"", "Bernoulli", 15, kNewest, load, bernoulli_infer, bernoulli_run, kNotPure},
     {"", "Multinomial", 7, kNewest, load, multinomial_infer, multinomial_run, kNotPure},
-    {"", "Dropout", 12, kNewest, load, dropout_infer, dropout_run, kNotPure | kAnyOutput},
+    {"", "Dropout", 12, kNewest, load, dropout_infer, dropout_run, kNotPure | kAnyOutput, 1, 3, 2},
 };
 
 }  // namespace

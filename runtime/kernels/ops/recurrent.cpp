@@ -313,12 +313,12 @@ Status run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"opforge", "LSTM", 1, 1, load_packed<RecurrentKind::kLstm>, infer, run, kAnyOutput},
-    {"opforge", "GRU", 1, 1, load_packed<RecurrentKind::kGru>, infer, run, kAnyOutput},
-    {"opforge", "RNN", 1, 1, load_packed<RecurrentKind::kRnn>, infer, run, kAnyOutput},
-    {"", "LSTM", 7, kNewest, load_onnx<RecurrentKind::kLstm>, infer, run, kAnyOutput, 3},
-    {"", "GRU", 7, kNewest, load_onnx<RecurrentKind::kGru>, infer, run, kAnyOutput, 3},
-    {"", "RNN", 7, kNewest, load_onnx<RecurrentKind::kRnn>, infer, run, kAnyOutput, 3},
+    {"opforge", "LSTM", 1, 1, load_packed<RecurrentKind::kLstm>, infer, run, kAnyOutput, 1, kMany, 3},
+    {"opforge", "GRU", 1, 1, load_packed<RecurrentKind::kGru>, infer, run, kAnyOutput, 1, kMany, 2},
+    {"opforge", "RNN", 1, 1, load_packed<RecurrentKind::kRnn>, infer, run, kAnyOutput, 1, kMany, 2},
+    {"", "LSTM", 7, kNewest, load_onnx<RecurrentKind::kLstm>, infer, run, kAnyOutput, 3, 8, 3},
+    {"", "GRU", 7, kNewest, load_onnx<RecurrentKind::kGru>, infer, run, kAnyOutput, 3, 6, 2},
+    {"", "RNN", 7, kNewest, load_onnx<RecurrentKind::kRnn>, infer, run, kAnyOutput, 3, 6, 2},
 };
 
 }  // namespace

@@ -372,7 +372,8 @@ Status reduce_run(RunContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-#define OPFORGE_ROW(NAME, KIND) {"", NAME, 1, kNewest, reduce_load<Reduction::KIND>, reduce_infer, reduce_run}
+#define OPFORGE_ROW(NAME, KIND) \
+  {"", NAME, 1, kNewest, reduce_load<Reduction::KIND>, reduce_infer, reduce_run, 0, 1, 2}
 const OpKernel kRows[] = {
     OPFORGE_ROW("ReduceSum", kSum),       OPFORGE_ROW("ReduceMean", kMean),
     OPFORGE_ROW("ReduceMax", kMax),       OPFORGE_ROW("ReduceMin", kMin),

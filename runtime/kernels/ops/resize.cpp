@@ -298,7 +298,7 @@ Status resize_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "Resize", 11, kNewest, resize_load<false>, resize_infer, resize_run},
+    {"", "Resize", 11, kNewest, resize_load<false>, resize_infer, resize_run, 0, 1, 4},
     {"", "Upsample", 9, kNewest, resize_load<true>, resize_infer, resize_run, 0, 2},
 };
 

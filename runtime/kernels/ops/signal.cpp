@@ -255,8 +255,8 @@ Status mel_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "DFT", 20, kNewest, nullptr, dft_infer, dft_run},
-    {"", "STFT", 17, kNewest, nullptr, stft_infer, stft_run, 0, 2},
+    {"", "DFT", 20, kNewest, nullptr, dft_infer, dft_run, 0, 1, 3},
+    {"", "STFT", 17, kNewest, nullptr, stft_infer, stft_run, 0, 2, 4},
     {"", "MelWeightMatrix", 17, kNewest, nullptr, mel_infer, mel_run, 0, 5},
 };
 

@@ -136,7 +136,7 @@ Status suppress_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "NonMaxSuppression", 10, kNewest, nullptr, suppress_infer, suppress_run, kBounded, 2},
+    {"", "NonMaxSuppression", 10, kNewest, nullptr, suppress_infer, suppress_run, kBounded, 2, 5},
 };
 
 }  // namespace

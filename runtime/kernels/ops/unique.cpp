@@ -118,7 +118,7 @@ Status unique_run(RunContext& c) {
 }
 
 const OpKernel kRows[] = {
-    {"", "Unique", 11, kNewest, nullptr, unique_infer, unique_run, kBounded | kAnyOutput},
+    {"", "Unique", 11, kNewest, nullptr, unique_infer, unique_run, kBounded | kAnyOutput, 1, 0, 4},
 };
 
 }  // namespace

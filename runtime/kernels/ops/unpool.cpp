@@ -168,7 +168,7 @@ Status unpool_run(RunContext& c) {
 
 const OpKernel kRows[] = {
     {"", "Col2Im", 18, kNewest, nullptr, columns_infer, columns_run, 0, 3},
-    {"", "MaxUnpool", 9, kNewest, nullptr, unpool_infer, unpool_run, 0, 2},
+    {"", "MaxUnpool", 9, kNewest, nullptr, unpool_infer, unpool_run, 0, 2, 3},
 };
 
 }  // namespace

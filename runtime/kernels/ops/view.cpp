@@ -136,7 +136,7 @@ constexpr OpKernel kRows[] = {
     {"", "Reshape", 5, kNewest, nullptr, reshape_infer, copy_run, 0, 2},
     {"", "Flatten", 1, kNewest, nullptr, flatten_infer, copy_run},
     {"", "Unsqueeze", 13, kNewest, nullptr, unsqueeze_infer, copy_run, 0, 2},
-    {"", "Squeeze", 13, kNewest, nullptr, squeeze_infer, copy_run},
+    {"", "Squeeze", 13, kNewest, nullptr, squeeze_infer, copy_run, 0, 1, 2},
 };
 
 }  // namespace
