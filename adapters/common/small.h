@@ -11,10 +11,10 @@ namespace opforge::adapter {
 
 template <class T, size_t N>
 class Small {
-  static_assert(std::is_trivially_copyable_v<T>, "plain data only");
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>, "plain data only");
 
  public:
-  Small() = default;
+  Small() : data_(reinterpret_cast<T*>(inline_)) {}  // elements come to be with their values
   Small(const Small&) = delete;
   Small& operator=(const Small&) = delete;
 
@@ -52,9 +52,9 @@ class Small {
     capacity_ = capacity;
   }
 
-  T inline_[N] = {};
+  alignas(T) unsigned char inline_[N * sizeof(T)];
   std::unique_ptr<T[]> heap_;
-  T* data_ = inline_;
+  T* data_;
   size_t size_ = 0;
   size_t capacity_ = N;
 };

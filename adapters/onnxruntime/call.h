@@ -11,7 +11,7 @@
 
 namespace opforge::onnxruntime_host {
 
-// Where chunks of this thread's call go; set while a kernel runs.
+// Where chunks of this thread's call go; set while a kernel divides its work.
 inline const KernelContext*& current_context() {
   static thread_local const KernelContext* context = nullptr;
   return context;
@@ -52,6 +52,8 @@ class Call {
  private:
   void read_input(size_t index, size_t parameter);
   void allocate(int32_t flat, const int64_t* shape, int32_t rank);
+  static opforge_status divide(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
+                               void* user);
   static opforge_status allocate_late(CallContext* context, int32_t index, const int64_t* shape,
                                       int32_t rank);
 
@@ -136,6 +138,12 @@ inline opforge_status Call::allocate_late(CallContext* context, int32_t index, c
   }
 }
 
+inline opforge_status Call::divide(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
+                                   void* user) {
+  if (n > grain) current_context() = static_cast<Call*>(context_functions::whole(context).call)->context_;
+  return context_functions::parallel_for(context, n, grain, body, user);
+}
+
 inline void Call::run() {
   const detail::Signature& signature = plan_.signature;
   const size_t parameters = signature.inputs.size();
@@ -155,14 +163,12 @@ inline void Call::run() {
   CallContext context(&parallel_chunks, node_.kernel->data);
   context.allocate = &allocate_late;
   context.call = this;
+  context.base.parallel_for = &divide;
   const opforge_arguments in{inputs_.data(), counts_.data(), static_cast<int32_t>(inputs_.size()),
                              static_cast<int32_t>(counts_.size())};
   const opforge_arguments out{outputs_.data(), bound_.counts.data(), static_cast<int32_t>(outputs_.size()),
                               static_cast<int32_t>(bound_.counts.size())};
-  const KernelContext* const before = current_context();
-  current_context() = context_;
   const opforge_status status = run_in(context, *node_.kernel, in, out, node_.attributes.values.data());
-  current_context() = before;
   if (status != OPFORGE_STATUS_OK) throw kernel_failure(plan_, status, context.text);
 }
 
