@@ -1,4 +1,7 @@
-"""Whole models: one run, against ONNX Runtime (our operators as function bodies) and OpenVINO (f32, bodies inlined)."""
+"""Whole models: one run, against ONNX Runtime (our operators as function bodies) and OpenVINO (f32, bodies inlined).
+
+Models with operators of ours also run in ONNX Runtime with our kernels, and with parts that our compiler fuses.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ _ASKED = {
     "case study": (1.25, 1.1),
     "mlp": (2.0, 2.0),
 }
+
+WITH_OPERATORS = ("minilm", "case study")
 
 
 def _prepare(name: str, shapes: tuple[tuple[int, int], ...], threads: int) -> Prepared:
@@ -50,7 +55,18 @@ def _prepare(name: str, shapes: tuple[tuple[int, int], ...], threads: int) -> Pr
 
     theirs = partial(bare.run, None) if name == "mlp" else runtime.run
     shared = partial(request.infer, share_inputs=True, share_outputs=True)
-    return Prepared(runs={OURS: each(session.run), "onnxruntime": each(theirs), "openvino": each(shared)})
+    runs = {OURS: each(session.run), "onnxruntime": each(theirs), "openvino": each(shared)}
+    if name in WITH_OPERATORS:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        kernels = find_engine("onnxruntime-kernels").load(_models.onnx_path(name), threads=threads)
+        fused = of.onnxruntime.session(_models.onnx_path(name), options, fuse=True)
+        for inputs in given:
+            np.testing.assert_allclose(first(session.run(inputs)), first(kernels.run(inputs)), rtol=2e-3, atol=2e-4)
+            np.testing.assert_allclose(first(session.run(inputs)), fused.run(None, inputs)[0], rtol=2e-3, atol=2e-4)
+        runs["onnxruntime with our kernels"] = each(kernels.run)
+        runs["onnxruntime with our parts"] = each(partial(fused.run, None))
+    return Prepared(runs=runs)
 
 
 _MODELS: list[tuple[str, str, tuple[tuple[int, int], ...]]] = [
