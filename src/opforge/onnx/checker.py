@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opforge.onnx._walk import Place, nodes, opset_versions, standard
+from opforge.onnx._write import fits_one_message
 from opforge.schema import DType, Operator, Required, Signature, registry
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def _known_types(model: onnx.ModelProto) -> dict[str, int]:
 def _onnx_checker(model: onnx.ModelProto) -> list[Problem]:
     import onnx
 
-    if model.ByteSize() > 2**31 - 2**20:
+    if not fits_one_message(model):
         return []  # onnx.checker takes a path for such models; their parts were checked above
     try:
         onnx.checker.check_model(model, full_check=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from opforge.errors import ArgumentError, ExportError, OpforgeError
+from opforge.onnx import _tensorflow_large
 from opforge.onnx._rename import rename_values
 from opforge.onnx._tensorflow_inputs import traced
 from opforge.onnx._write import write_model
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import onnx
 
     from opforge.frameworks.tensorflow import Entry
+
+    _Converted = tuple[onnx.ModelProto, list[str], Mapping[str, _tensorflow_large.Weight]]
 
 __all__ = ["DEFAULT_OPSET", "export"]
 
@@ -45,7 +48,8 @@ def export(
     Args:
         model: a Keras model (functional, Sequential or subclassed), a function of tensors (``tf.function``, concrete
             or plain), a ``tf.Module`` that is called, or the folder of a SavedModel.
-        path: file to write, atomically; None writes nothing.
+        path: file to write, atomically; None writes nothing. Weights that do not fit into one message (2 GiB) go to
+            a file beside it.
         input_signature: a ``tf.TensorSpec`` (or an example) per input; not needed where the model says it (a Keras
             model with known inputs or one that has been called, a function with a signature, a SavedModel).
         opset: version of the default domain; 18, the newest that tf2onnx writes, when not given.
@@ -68,7 +72,7 @@ def export(
     where = os.fspath(model) if isinstance(model, str | os.PathLike) else type(model).__name__
     function, specs = traced(model, input_signature, where)
     try:
-        made, names = _convert(function, specs, version)
+        made, names, weights = _convert(function, specs, version)
     except OpforgeError:
         raise
     except Exception as problem:
@@ -85,12 +89,18 @@ def export(
     if problems:
         listed = "".join(f"\n    {problem}" for problem in problems)
         raise ExportError(f"the exported model has {len(problems)} problems", where=where, got=listed)
-    if path is not None:
+    if weights and path is None:
+        raise ArgumentError(
+            "the weights do not fit into a model without files", where=where, hint="give the path of a file"
+        )
+    if weights:
+        _tensorflow_large.attach(made, weights, Path(path or ""))
+    elif path is not None:
         write_model(made, Path(path))
     return made
 
 
-def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> tuple[onnx.ModelProto, list[str]]:
+def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> _Converted:
     import tensorflow as tf
     import tf2onnx
     from onnx import helper
@@ -110,25 +120,32 @@ def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> tupl
         return list(rows.values())
 
     whole = tf.function(flat, input_signature=specs, autograph=False)
-    _refuse_bfloat16(whole.get_concrete_function().graph)  # tracing registers the operators that are called
+    concrete = whole.get_concrete_function()  # tracing registers the operators that are called
+    _refuse_bfloat16(concrete.graph)
     entries = [entry for entry in all_entries() if _declared(entry) is not None]
     domains: dict[str, int] = {}
     for entry in entries:
         domain, _, version = entry.key.replace("::", ":").split(":")
         domains[domain] = max(int(version), domains.get(domain, 1))
+    options = {
+        "opset": opset,
+        "custom_op_handlers": {entry.name: (_handler, [entry.name, entry]) for entry in entries},
+        "extra_opset": [helper.make_opsetid(domain, version) for domain, version in domains.items()],
+    }
+    weights: dict[str, _tensorflow_large.Weight] = {}
     with _quiet():
-        made, _ = tf2onnx.convert.from_function(
-            whole,
-            input_signature=specs,
-            opset=opset,
-            custom_op_handlers={entry.name: (_handler, [entry.name, entry]) for entry in entries},
-            extra_opset=[helper.make_opsetid(domain, version) for domain, version in domains.items()],
-        )
+        if _tensorflow_large.weight_bytes(concrete) > _tensorflow_large.LARGE:
+            ends = [[t.name for t in side if t.dtype != tf.resource] for side in (concrete.inputs, concrete.outputs)]
+            graph, weights = _tensorflow_large.freeze(concrete, *ends)
+            inputs = [*ends[0][: len(specs)], *(f"{name}:0" for name in weights)]
+            made, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=ends[1], **options)
+        else:
+            made, _ = tf2onnx.convert.from_function(whole, input_signature=specs, **options)
     used = {node.domain for node in made.graph.node} | {""}
     keep = [item for item in made.opset_import if item.domain in used or item.domain not in domains]
     del made.opset_import[:]
     made.opset_import.extend(keep)
-    return made, outputs
+    return made, outputs, weights
 
 
 def _refuse_bfloat16(graph: Any) -> None:  # noqa: ANN401 - a FuncGraph

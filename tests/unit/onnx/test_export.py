@@ -131,6 +131,21 @@ def test_an_output_may_be_called_like_an_inner_value():
         of.torch.export(net, (ids,), input_names=["a"], output_names=["a"])
 
 
+def test_the_size_of_a_model_is_known_without_asking_protobuf():
+    """Protobuf raises where a message does not fit; weights are counted before it is asked."""
+    from opforge.onnx._write import fits_one_message
+
+    model = onnx.ModelProto()
+    model.graph.initializer.add(name="w", data_type=onnx.TensorProto.FLOAT, dims=[1024, 1024, 512])
+    assert not fits_one_message(model)
+    model.graph.initializer[0].data_type = onnx.TensorProto.INT8
+    assert fits_one_message(model)
+    model.graph.initializer[0].dims[0] = 4096
+    assert not fits_one_message(model)
+    model.graph.initializer[0].external_data.add(key="location", value="w.data")
+    assert fits_one_message(model)
+
+
 def test_models_beyond_one_message_keep_their_tensors_beside_them(tmp_path, monkeypatch):
     from opforge.onnx import _write
 

@@ -146,6 +146,34 @@ def test_mixed_float16_exports(tmp_path):
     np.testing.assert_allclose(got, net(values(3, 6)), atol=2e-3)
 
 
+def test_weights_beyond_one_message_go_to_a_file_beside_the_model(tmp_path, monkeypatch):
+    """With the limit lowered: the weights never pass through the converter or a message."""
+    from opforge.onnx import _tensorflow_large
+
+    table = tf.constant(values(300, 128))
+    entry = keras.Input((6,), name="features")
+    hidden = custom_gelu(keras.layers.Dense(300)(entry))
+    net = keras.Model(entry, keras.layers.Dense(2)(keras.ops.matmul(hidden, table)))
+    monkeypatch.setattr(_tensorflow_large, "LARGE", 1000)
+    monkeypatch.setattr(_tensorflow_large, "_KEPT", 1000)
+    with pytest.raises(ArgumentError, match=r"weights do not fit into a model without files[\s\S]*path of a file"):
+        of.tensorflow.export(net)
+    for _ in range(2):
+        model = of.tensorflow.export(net, tmp_path / "large.onnx")
+    assert [i.name for i in model.graph.input] == ["features"]
+    assert [n.op_type for n in custom(model)] == ["CustomGELU"]
+    beside = [p for p in tmp_path.iterdir() if p.suffix == ".data"]
+    assert len(beside) == 1, "the data of the first export is gone"
+    external = [t for t in model.graph.initializer if t.external_data]
+    assert sorted(tuple(t.dims) for t in external) == [(6, 300), (128, 2), (300,), (300, 128)]
+    assert len((tmp_path / "large.onnx").read_bytes()) < 20_000
+    agrees(model, tmp_path / "large.onnx", values(3, 6), net(values(3, 6)))
+    assert not list(tmp_path.glob("*.part"))
+    monkeypatch.setattr(type(beside[0]), "open", lambda *a, **k: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        of.tensorflow.export(net, tmp_path / "large.onnx")
+
+
 class Gated(keras.Model):
     """A subclass with two inputs: Keras does not know them before it is called."""
 
