@@ -151,7 +151,8 @@ def test_the_pure_body_differentiates_in_both_modes():
     check_grads(pure, (x,), order=2, modes=["fwd", "rev"])
     pair = lambda v, t: mod_sigmoid.decomposed(jnp.asarray(v), jnp.asarray(t))  # noqa: E731
     check_grads(pair, (x, normal(4, seed=1)), order=2, modes=["fwd", "rev"])
-    assert jax.hessian(lambda v: custom_gelu.decomposed(v).sum())(x[0]).shape == (4, 4)
+    hessian = jax.hessian(lambda v: (custom_gelu.decomposed(v) ** 2).sum())(x[0])  # forward over reverse
+    np.testing.assert_allclose(hessian, jax.jacrev(jax.grad(lambda v: (custom_gelu(v) ** 2).sum()))(x[0]), atol=1e-12)
     kinks = jnp.asarray([-3.0, np.log(0.1 / 0.9), 0.0, 3.0])
     ours = jax.grad(lambda v: clip_sigmoid(v).sum())(kinks)
     np.testing.assert_allclose(jax.grad(lambda v: clip_sigmoid.decomposed(v).sum())(kinks), ours, atol=1e-15)
@@ -161,6 +162,16 @@ def test_the_pure_body_differentiates_in_both_modes():
         np.testing.assert_allclose(
             body.astype(float), kernel.astype(float), rtol=2e-2 if dtype != jnp.float32 else 1e-6, atol=1e-6
         )
+
+
+def test_the_pure_body_is_for_devices_without_a_kernel():
+    """What is lowered for them names nothing of ours, gradients included; the kernel's call is for the CPU."""
+    spec = jax.ShapeDtypeStruct((3, 4), jnp.float32)
+    loss = lambda op: jax.jit(jax.grad(lambda v: op(v).sum()))  # noqa: E731
+    pure = export.export(loss(custom_gelu.decomposed), platforms=["tpu", "cuda"])(spec)
+    assert "custom_call" not in pure.mlir_module()
+    with pytest.raises(ValueError, match="opforge_call"):
+        export.export(loss(custom_gelu), platforms=["tpu"])(spec)
 
 
 def test_the_pure_body_is_for_formulas():
@@ -205,7 +216,7 @@ def test_donated_buffers_and_several_devices():
         "from opforge.ops import custom_gelu\n"
         "x = jnp.linspace(-3, 3, 64).reshape(8, 8); expected = np.asarray(custom_gelu(x))\n"
         "f = jax.jit(custom_gelu, donate_argnums=0)\n"
-        "y = jnp.array(x); np.testing.assert_array_equal(f(y), expected)\n"
+        "y = jnp.array(x); np.testing.assert_array_equal(f(y), expected); assert y.is_deleted()\n"
         "assert len(jax.devices()) == 4\n"
         "for d in jax.devices():\n"
         "    moved = jax.device_put(x, d); z = custom_gelu(moved)\n"

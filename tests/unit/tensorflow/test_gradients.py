@@ -87,6 +87,17 @@ def test_jacobian_and_vectorized_map():
     jacobian = tape.jacobian(y, x)
     slope = gradient(lambda v: tf.reduce_sum(custom_gelu(v)), (x,))[0]
     np.testing.assert_allclose(jacobian, np.diag(slope), atol=1e-15)
+
+    @tf.function
+    def second(v):
+        with tf.GradientTape() as outer:
+            outer.watch(v)
+            slope = gradient(lambda u: tf.reduce_sum(custom_gelu(u)), (v,))[0]
+        return outer.jacobian(slope, v)
+
+    eps = 1e-6
+    steps = [(gradient(lambda u: tf.reduce_sum(custom_gelu(u)), (x + s * eps,))[0]) for s in (1, -1)]
+    np.testing.assert_allclose(second(x), np.diag((steps[0] - steps[1]) / (2 * eps)), atol=1e-8)
     rows = normal(5, 3)
     np.testing.assert_array_equal(tf.vectorized_map(custom_gelu, rows), custom_gelu(rows))
     traced = tf.function(lambda r: tf.vectorized_map(lambda v: mod_sigmoid(v, v[:1]), r))

@@ -5,7 +5,7 @@ import pytest
 
 import opforge as of
 from opforge.errors import ArgumentError
-from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid
+from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, sparse_matmul
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -61,6 +61,21 @@ def test_mixed_precision_computes_in_the_lower_type():
     result = layer(np.ones((2, 3), np.float32))
     assert result.dtype == tf.bfloat16
     assert layer.weights[0].dtype == "float32"
+
+
+def test_arrays_that_a_layer_keeps_are_saved_with_their_types(tmp_path):
+    csr = {"indices": np.array([0, 2, 1], np.int64), "indptr": np.array([0, 1, 2, 3], np.int64)}
+    values = np.array([1.0, 2.0, 3.0], np.float64)
+    layer = of.tensorflow.Layer(sparse_matmul, values=values, **csr, dtype="float64")
+    model = keras.Sequential([keras.Input(batch_shape=(3, 2), dtype="float64"), layer])
+    dense = np.arange(6.0).reshape(3, 2)
+    wanted = dense[[0, 2, 1]] * [[1], [2], [3]]
+    np.testing.assert_array_equal(model(dense), wanted)
+    assert [w.name for w in layer.trainable_weights] == ["values"]
+    model.save(tmp_path / "sparse.keras")
+    again = keras.models.load_model(tmp_path / "sparse.keras")
+    assert [w.dtype for w in again.layers[0].weights] == ["float64", "int64", "int64"]
+    np.testing.assert_array_equal(again(dense), wanted)
 
 
 def test_frozen_and_unknown_keywords():

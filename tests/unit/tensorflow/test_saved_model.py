@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 import opforge as of
 from opforge.errors import ArgumentError, CandidateError, CorruptFileError
 from opforge.ops import custom_gelu, mod_sigmoid
+from opforge.schema import registry
 
 tf = pytest.importorskip("tensorflow")
 
@@ -109,6 +111,40 @@ def test_what_is_nowhere_is_listed(tmp_path):
     assert "test.tf::Nowhere:1: operators of the SavedModel are not here" in done.stderr
     assert "notes.so" in done.stderr
     assert "none of the group opforge.operators declares it" in done.stderr
+
+
+CHANGED = """
+import os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+import opforge as of
+operator = of.formula("test.tf::Changed")(lambda x: x + 2.0)
+for called in (False, True):
+    if called:
+        operator(tf.ones(2))
+    try:
+        of.tensorflow.load(sys.argv[1])
+    except of.errors.CandidateError as error:
+        print(error, "----", sep="\\n")
+"""
+
+
+def test_a_changed_operator_is_an_error_that_names_both(tmp_path):
+    """The model was saved with `x + 1`; a fresh process declares `x + 2` under the same name, then also calls it."""
+    before = of.formula("test.tf::Changed")(lambda x: x + 1.0)
+    module = tf.Module()
+    module.run = tf.function(lambda x: before(x), input_signature=[tf.TensorSpec([None])])
+    of.tensorflow.save(module, tmp_path / "saved")
+    registry.unregister(before)
+    (row,) = json.loads((tmp_path / "saved/assets.extra/opforge.json").read_text())["operators"]
+    done = child(CHANGED, tmp_path / "saved", OPFORGE_JIT="off")
+    assert done.returncode == 0, done.stderr
+    messages = done.stdout.split("----\n")[:-1]
+    for text, words in zip(messages, ("is declared", "is registered with"), strict=True):
+        assert "test.tf::Changed:1: operators of the SavedModel are not here" in text
+        assert f"test.tf::Changed:1 {row['signature']} ({row['schema_hash'][:12]})" in text
+        assert re.search(rf"this process: test.tf::Changed:1 .*\(\w{{12}}\) {words}", text), text
+        assert text.count(row["schema_hash"][:12]) == 1, "what is here has another hash"
 
 
 def test_bad_folders_and_manifests(folder, tmp_path):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from opforge.errors import ArgumentError
-from opforge.schema import Operator, registry
+from opforge.schema import DType, Operator, registry
 
 __all__ = ["Layer"]
 
@@ -41,7 +43,7 @@ class Layer(keras.layers.Layer):  # type: ignore[misc]
         attributes = {a.name for a in signature.attributes}
         options = {k: v for k, v in fixed.items() if k in _OPTIONS and k not in inputs | attributes}
         super().__init__(name=name, **options)
-        self._start = {k: v for k, v in fixed.items() if k in inputs}
+        self._start = {k: _array(v) for k, v in fixed.items() if k in inputs}
         self.attributes = {k: v for k, v in fixed.items() if k in attributes}
         unknown = sorted(set(fixed) - set(options) - set(self._start) - set(self.attributes))
         if unknown:
@@ -83,13 +85,23 @@ class Layer(keras.layers.Layer):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` needs; weights are saved with the model's."""
-        import numpy as np
-
-        start = {k: np.asarray(v).tolist() for k, v in self._start.items()}
+        start = {k: v if isinstance(v, int | float) else _stored(v) for k, v in self._start.items()}
         return {**super().get_config(), "operator": self.operator.key, **self.attributes, **start}
 
 
 _OPTIONS = ("trainable", "dtype", "autocast", "activity_regularizer")
+
+
+def _stored(value: Any) -> dict[str, Any]:  # noqa: ANN401 - an array, a tensor or a list
+    """Write an array as JSON can hold it; its dtype would be lost in a list."""
+    array = np.asarray(value)
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "values": array.reshape(-1).tolist()}
+
+
+def _array(value: Any) -> Any:  # noqa: ANN401 - what the caller gave, or what `_stored` made of it
+    if not isinstance(value, Mapping):
+        return value
+    return np.array(value["values"], DType.parse(value["dtype"]).numpy).reshape(value["shape"])
 
 
 def _declared(key: str) -> Operator:

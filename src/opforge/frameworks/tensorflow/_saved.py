@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from opforge.build import LoadedLibrary, library_for, load_library
+from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError, Candidate, CandidateError, CorruptFileError, OpforgeError
 from opforge.frameworks.tensorflow._calls import register_library
 from opforge.frameworks.tensorflow._entries import all_entries, find_entry
@@ -92,8 +94,7 @@ def load(path: str | os.PathLike[str], *, libraries: Sequence[str | os.PathLike[
         raise ArgumentError("there is no SavedModel", where=str(folder), expected="a folder with saved_model.pb")
     manifest = folder / "assets.extra" / MANIFEST
     if manifest.is_file():
-        wanted = _read(manifest)
-        _register(wanted, libraries)
+        _register(_read(manifest), libraries)
     return tf.saved_model.load(str(folder), **options)
 
 
@@ -107,80 +108,109 @@ def _operations(folder: Path) -> set[str]:
     return {node.op for node in nodes}
 
 
-def _read(manifest: Path) -> dict[str, str]:
-    """Return key -> schema hash."""
+@dataclass(frozen=True)
+class _Wanted:
+    """An operator that the manifest names."""
+
+    key: str
+    signature: str
+    schema_hash: str
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.signature} ({self.schema_hash[:12]})"
+
+    @classmethod
+    def of(cls, operator: LibraryOperator) -> _Wanted:
+        return cls(operator.key, operator.signature, operator.schema_hash)
+
+
+def _read(manifest: Path) -> list[_Wanted]:
     try:
         content = json.loads(manifest.read_text(encoding="utf-8"))
         if content["format"] != _FORMAT:
             raise ValueError(f"format {content['format']}")
-        return {str(row["key"]): str(row["schema_hash"]) for row in content["operators"]}
+        rows = content["operators"]
+        return [_Wanted(str(row["key"]), str(row["signature"]), str(row["schema_hash"])) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptFileError(
             "the manifest cannot be read", where=str(manifest), got=f"{type(error).__name__}: {error}"
         ) from error
 
 
-def _register(wanted: dict[str, str], libraries: Sequence[str | os.PathLike[str]]) -> None:
-    looked: list[Candidate] = []
-    missing = {key: value for key, value in wanted.items() if not _is_here(key, value, looked)}
-    for key in list(missing):  # gradient operators come with the operator that they belong to
-        if key in missing and _declared(key, missing[key]):
-            missing = {k: v for k, v in missing.items() if not _is_here(k, v, looked)}
+def _register(wanted: list[_Wanted], libraries: Sequence[str | os.PathLike[str]]) -> None:
+    looked: dict[tuple[str, str], Candidate] = {}
+
+    def refuse(name: str, reason: str) -> None:
+        looked.setdefault((name, reason), Candidate(name, reason))
+
+    def absent(rows: list[_Wanted]) -> list[_Wanted]:
+        """The rows that are not registered yet; gradient operators come with the operator that they belong to."""
+        found = [(row, find_entry(row.key)) for row in rows]
+        for row, entry in found:
+            if entry is not None and entry.library.schema_hash != row.schema_hash:
+                refuse("this process", f"{_Wanted.of(entry.library)} is registered with another declaration")
+        return [row for row, entry in found if entry is None or entry.library.schema_hash != row.schema_hash]
+
+    def declared(rows: list[_Wanted]) -> list[_Wanted]:
+        for row in rows:
+            if find_entry(row.key) is None:
+                _register_declared(row, refuse)
+        return absent(rows)
+
+    missing = declared(absent(wanted))
     folders = [*map(Path, libraries), *_library_path()]
-    for library in _libraries(folders, looked):
-        offers = {operator.key: operator.schema_hash for operator in library.operators.values()}
-        if any(offers.get(key) == value for key, value in missing.items()):
+    for file, library in _libraries(folders, refuse):
+        offers = {operator.key: _Wanted.of(operator) for operator in library.operators.values()}
+        for row in missing:
+            if row.key in offers and offers[row.key].schema_hash != row.schema_hash:
+                refuse(str(file), f"holds {offers[row.key]}, another declaration")
+        if any(row.key in offers and offers[row.key].schema_hash == row.schema_hash for row in missing):
             register_library(library)
-            missing = {k: v for k, v in missing.items() if not _is_here(k, v, looked)}
+            missing = absent(missing)
     if missing:
         discover()
-        for key in list(missing):
-            if key in missing and _declared(key, missing[key]):
-                missing = {k: v for k, v in missing.items() if not _is_here(k, v, looked)}
+        missing = declared(missing)
     if missing:
-        looked += [Candidate(str(folder), "holds no library with it") for folder in folders]
-        looked.append(Candidate("installed packages", "none of the group opforge.operators declares it"))
+        for folder in folders:
+            refuse(str(folder), "holds no library with it")
+        refuse("installed packages", "none of the group opforge.operators declares it")
         raise CandidateError(
             "operators of the SavedModel are not here",
-            looked,
-            where=", ".join(sorted(missing)),
-            hint="import the package that declares them, or name its library in libraries= or OPFORGE_LIBRARY_PATH",
+            list(looked.values()),
+            where=", ".join(sorted(row.key for row in missing)),
+            expected="".join(f"\n    {row}" for row in missing),
+            hint="import the package that declares them as they were when the model was saved, or name its library in "
+            "libraries= or OPFORGE_LIBRARY_PATH",
         )
 
 
-def _is_here(key: str, schema_hash: str, looked: list[Candidate]) -> bool:
-    entry = find_entry(key)
-    if entry is not None and entry.library.schema_hash != schema_hash:
-        looked.append(Candidate("this process", f"{key} is registered with another declaration"))
-    return entry is not None and entry.library.schema_hash == schema_hash
-
-
-def _declared(key: str, schema_hash: str) -> bool:
+def _register_declared(row: _Wanted, refuse: Callable[[str, str], None]) -> None:
     """Build and register the declared operator that the key, or the gradient operator of the key, belongs to."""
-    name, _, version = key.rpartition(":")
+    name, _, version = row.key.rpartition(":")
     domain, _, short = name.partition("::")
     while short:
         operator = registry.find(domain, short, int(version))
         if operator is not None and not operator.is_gradient:
             library = library_for([operator])
-            if any(o.key == key and o.schema_hash == schema_hash for o in library.operators.values()):
+            offers = {o.key: _Wanted.of(o) for o in library.operators.values()}
+            if row.key in offers and offers[row.key].schema_hash == row.schema_hash:
                 register_library(library)
-                return True
-            return False
+            elif row.key in offers:
+                refuse("this process", f"{offers[row.key]} is declared, another declaration")
+            return
         if not short.endswith("Grad"):
-            return False
+            return
         short = short.removesuffix("Grad")
-    return False
 
 
 def _library_path() -> list[Path]:
     return [Path(p) for p in os.environ.get("OPFORGE_LIBRARY_PATH", "").split(os.pathsep) if p]
 
 
-def _libraries(places: Iterable[Path], looked: list[Candidate]) -> Iterable[LoadedLibrary]:
+def _libraries(places: Iterable[Path], refuse: Callable[[str, str], None]) -> Iterable[tuple[Path, LoadedLibrary]]:
     for place in places:
         for file in sorted(place.glob("*.so")) if place.is_dir() else [place]:
             try:
-                yield load_library(file)
+                yield file, load_library(file)
             except OpforgeError as error:
-                looked.append(Candidate(str(file), str(error).splitlines()[0]))
+                refuse(str(file), str(error).splitlines()[0])
