@@ -137,6 +137,9 @@ __attribute__((noinline)) static void requantize_exactly(const IntegerArgs& g, c
   }
 }
 
+// A distance from the rounded number at which an error of f32 products might have decided.
+constexpr float kClose = 0.5f - 0x1p-13f;
+
 // In floats where no lane is so close to a half that their error could decide; else as above.
 static OPFORGE_INLINE void requantize(const IntegerArgs& g, Ints value, int64_t n, void* to) {
   using Set = IntegersOf<kWidth>;
@@ -149,7 +152,7 @@ static OPFORGE_INLINE void requantize(const IntegerArgs& g, Ints value, int64_t 
   const Ints positive = 0x7fffffff - Ints{};
   const Vec<kWidth> distance = (Vec<kWidth>)((Ints)off & positive), size = (Vec<kWidth>)((Ints)p & positive);
   // Two roundings of p and one of the sum with the shift, which is at most as large where it matters.
-  const Ints close = distance + size * 0x1p-21f > 0.5f - 0x1p-11f;
+  const Ints close = distance + size * 0x1p-21f > kClose;
   if (any_lane(close)) {
     alignas(64) int32_t sums[kWidth];
     store_ints(sums, value);
@@ -157,6 +160,38 @@ static OPFORGE_INLINE void requantize(const IntegerArgs& g, Ints value, int64_t 
   }
   const Ints whole = (Ints)rounded - 0x4b400000 + g.zero;
   *static_cast<Set::BytesMemory*>(to) = __builtin_convertvector(whole, Set::Bytes);
+}
+
+// Rows of kWidth sums, `step` apart, to bytes of columns n..: as `requantize`, with one question for all rows
+// whether a lane lies close to a half. No term depends on the row.
+template <bool SHIFTED>
+static OPFORGE_INLINE void requantize_rows(const IntegerArgs& g, const int32_t* sums, int64_t step,
+                                           int64_t rows, int64_t n, uint8_t* to) {
+  using Set = IntegersOf<kWidth>;
+  const Ints column = load_ints(g.column + n), positive = 0x7fffffff - Ints{};
+  const Vec<kWidth> scale = load<kWidth>(g.scale + n), magic = splat<kWidth>(12582912.0f);  // 1.5 * 2^23
+  const Vec<kWidth> shift = SHIFTED ? load<kWidth>(g.shift + n) : Vec<kWidth>{};
+  const Vec<kWidth> least_ = splat<kWidth>(float(g.least)), most_ = splat<kWidth>(float(g.most));
+  const Ints zero = g.zero - Ints{};
+  const int64_t c_row = g.c_row;
+  Vec<kWidth> worst{};
+  for (int64_t p = 0; p < rows; ++p) {
+    const Ints value = (Ints)((Set::Unsigned)load_ints(sums + p * step) + (Set::Unsigned)column);
+    const Vec<kWidth> product = __builtin_convertvector(value, Vec<kWidth>) * scale;
+    const Vec<kWidth> y = SHIFTED ? product + shift : product;
+    const Vec<kWidth> inside = vmin<kWidth>(vmax<kWidth>(y, least_), most_);
+    const Vec<kWidth> rounded = inside + magic, off = inside - (rounded - magic);
+    Vec<kWidth> distance = (Vec<kWidth>)((Ints)off & positive);
+    // What is not clipped is below 2^9, and its error at most 2^-14; before a shift it may be larger.
+    if (SHIFTED) distance += (Vec<kWidth>)((Ints)product & positive) * 0x1p-21f;
+    worst = vmax<kWidth>(distance, worst);
+    const Ints whole = (Ints)rounded + zero;  // the low byte is the code
+    *reinterpret_cast<Set::BytesMemory*>(to + p * c_row) = __builtin_convertvector(whole, Set::Bytes);
+  }
+  if (!any_lane((Ints)(worst > kClose))) return;
+  for (int64_t p = 0; p < rows; ++p)
+    requantize(g, (Ints)((Set::Unsigned)load_ints(sums + p * step) + (Set::Unsigned)column), n,
+               to + p * g.c_row);
 }
 
 // kWidth finished sums of columns n.. of one row, to `to`.

@@ -162,6 +162,8 @@ enum class Reduction : int32_t {
 
 // Floats from tap to tap: a line more than the data, since powers of two collide in the first cache.
 inline int64_t winograd_tap(int64_t batch, int64_t channels) { return batch * ((channels + 7) / 8 * 8) + 16; }
+// Bytes of packed weights that stay in the first cache beside the rows that they meet.
+constexpr int64_t kIntegerWeights = 24576;
 // C[m, n] = output(sum over k of A[m, k] * B[k, n] + column[n] + row[m] * row_factor[n]) of bytes: exact,
 // sums are i32 and wrap. A is unsigned and B signed; other signs and zero points are corrections of the sums.
 enum class IntegerOutput : int32_t { kI32, kF32, kU8, kI8 };

@@ -207,6 +207,10 @@ Status packed_run(RunContext& c) {
   const uint8_t* table = table_of(c, kTable);
   const int64_t blocks = padded16(channels) / 16,
                 x_bytes = f.h * f.w * (is_plain(x) ? s.channels_in : pixel_of(x));
+  // Without a window the rows of an image are those of one matrix.
+  const bool joined = f.segments * s.kernel[1] == 1 && s.stride[0] == 1 && s.stride[1] == 1 && f.wp == f.ow;
+  const int64_t fitting = kIntegerWeights / greater<int64_t>(1, f.segments * g.groups * 64);
+  const int64_t step = s.depthwise ? 1 : greater<int64_t>(4, fitting / 2 * 2);  // blocks
   // Rows of a unit: enough pixels to use a group of weights many times while it is in cache.
   const int64_t unit_rows = greater<int64_t>(1, 512 / greater<int64_t>(1, f.ow));
   for (int64_t image = 0; image < f.images; ++image) {
@@ -219,13 +223,14 @@ Status packed_run(RunContext& c) {
     uint8_t* out = turned ? result : to + s.part.offset * size;
     for_units(c, ceil_div(f.oh, unit_rows), [&](int64_t, int64_t unit) {
       const int64_t y0 = unit * unit_rows, y1 = lesser(f.oh, y0 + unit_rows);
-      for (int64_t block = 0; block < (s.depthwise ? 1 : blocks); block += 4) {
-        for (int64_t r = y0; r < y1; ++r) {
+      for (int64_t block = 0; block < (s.depthwise ? 1 : blocks); block += step) {
+        for (int64_t r = y0; r < y1; r += joined ? y1 - y0 : 1) {
           IntegerArgs own = g;
           own.a = from + r * s.stride[0] * row;
           own.c = out + r * f.ow * y_pixel * size;
           if (!s.depthwise) {
-            isa.integer_product(own, 0, f.ow, block, lesser(blocks, block + 4));
+            isa.integer_product(own, 0, joined ? (y1 - y0) * f.ow : f.ow, block,
+                                lesser(blocks, block + step));
             continue;
           }
           isa.integer_depthwise({own.a, own.a_row, segments, f.segments, own.b, own}, f.ow);
