@@ -61,6 +61,17 @@ def test_gradients_of_hand_written_programs(hand):
 
 
 @pytest.mark.usefixtures("x64")
+def test_gradients_get_attributes_of_every_kind():
+    from tests.unit.tensorflow.kinds import weighed
+
+    x = normal(3)
+    for given in ({}, {"i": -4, "s": "ü", "b": False, "li": [], "lf": [0.5], "ls": ["", "xy"], "lb": [False, True]}):
+        weight = float(weighed.reference(np.ones(1), **weighed.coerce(given))[0])
+        slope = jax.grad(lambda v, given=given: (weighed(v, **given) ** 2).sum())(x)
+        np.testing.assert_allclose(slope, 2 * weight**2 * x, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
 def test_only_what_is_asked_for_is_computed(hand):
     a, b = normal(3, 4), normal(4)
     indices, indptr = map(jnp.asarray, CSR)

@@ -1,4 +1,4 @@
-"""A kernel operator with parameters, outputs and attributes of every kind."""
+"""Kernel operators with parameters, outputs and attributes of every kind."""
 
 from pathlib import Path
 
@@ -26,4 +26,26 @@ kinds = of.kernel(
     types={"T": [of.f32, of.f16, of.f64, of.bf16], "I": of.index},
     sources=[Path(__file__).with_name("kinds.cc")],
     reference=_reference,
+)
+
+
+def _weight(i, f, s, b, li, lf, ls, lb):
+    sizes = len(s.encode()) + sum(len(t.encode()) for t in ls)
+    return i + f + sizes + 1000 * b + sum(li) + sum(lf) + sum(2000 if v else 5000 for v in lb)
+
+
+def _gradient(inputs, outputs, grads, attrs):
+    names = ("i", "f", "s", "b", "li", "lf", "ls", "lb")
+    return {"x": weighed(grads.y, **{name: getattr(attrs, name) for name in names})}
+
+
+# Linear, so that it is its own gradient, with the attributes of the forward call.
+weighed = of.kernel(
+    "test.tf::Weighed",
+    '(x: T[n]; i: int = 3, f: float = 0.25, s: string = "plus", b: bool = true, li: ints = [1, 2], lf: floats = [], '
+    'ls: strings = ["a"], lb: bools = [true, false]) -> (y: T[n])',
+    types={"T": [of.f64]},
+    sources=[Path(__file__).with_name("weighed.cc")],
+    reference=lambda x, **attributes: x * _weight(**attributes),
+    gradient=_gradient,
 )

@@ -10,6 +10,8 @@ tf = pytest.importorskip("tensorflow")
 
 CSR = (tf.constant([0, 2, 1, 0, 2], tf.int64), tf.constant([0, 2, 3, 5], tf.int64))
 
+EVERY_KIND = {"i": -4, "f": 0.5, "s": "ü", "b": False, "li": [], "lf": [0.5], "ls": ["", "xy"], "lb": [False, True]}
+
 
 def normal(*shape, seed=0):
     return tf.constant(np.random.default_rng(seed).standard_normal(shape), tf.float64)
@@ -102,6 +104,17 @@ def test_jacobian_and_vectorized_map():
     np.testing.assert_array_equal(tf.vectorized_map(custom_gelu, rows), custom_gelu(rows))
     traced = tf.function(lambda r: tf.vectorized_map(lambda v: mod_sigmoid(v, v[:1]), r))
     np.testing.assert_allclose(traced(rows), mod_sigmoid(rows, rows[:, :1]))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "traced"])
+@pytest.mark.parametrize("given", [{}, EVERY_KIND], ids=["defaults", "all"])
+def test_gradients_get_attributes_of_every_kind(wrap, given):
+    from tests.unit.tensorflow.kinds import weighed
+
+    x = normal(3)
+    weight = float(weighed.reference(np.ones(1), **weighed.coerce(given))[0])
+    slope = wrap(lambda v: gradient(lambda u: tf.reduce_sum(weighed(u, **given) ** 2), (v,))[0])
+    np.testing.assert_allclose(slope(x), 2 * weight**2 * x, rtol=1e-12)
 
 
 def test_errors(hand):
