@@ -14,7 +14,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from benchmarks._case import OURS, Case, all_cases
+from benchmarks._case import OURS, Case, Measured, all_cases
 from opforge.cli._output import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,11 +24,13 @@ OUT = ROOT / "build" / "bench"
 def main() -> int:
     """Measure all or the named cases; 0 when every gate passed or could not be judged."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", help="parts of case names; all cases when none is given")
+    parser.add_argument("names", nargs="*", help="parts of names of cases or groups; all when none is given")
     parser.add_argument("--rounds", type=int, help="fresh processes per case (default: the case's own, 7 for most)")
     parser.add_argument("--list", action="store_true", help="only list the cases")
     options = parser.parse_args()
-    cases = [c for c in all_cases() if not options.names or any(part in c.name for part in options.names)]
+    cases = [
+        c for c in all_cases() if not options.names or any(part in f"{c.group}: {c.name}" for part in options.names)
+    ]
     if options.list:
         print("\n".join(c.name for c in cases))
         return 0
@@ -51,7 +53,7 @@ def main() -> int:
     return 0 if all(r["verdict"] != "below" for r in rows) else 1
 
 
-def _rounds(case: Case, count: int) -> list[dict[str, float]]:
+def _rounds(case: Case, count: int) -> list[Measured]:
     results = []
     for seed in range(count):
         done = subprocess.run(
@@ -67,24 +69,23 @@ def _rounds(case: Case, count: int) -> list[dict[str, float]]:
     return results
 
 
-def _rows(case: Case, rounds: list[dict[str, float]]) -> list[dict[str, Any]]:
+def _rows(case: Case, rounds: list[Measured]) -> list[dict[str, Any]]:
     rows = []
-    for peer in rounds[0]:
-        if peer == OURS:
-            continue
-        ratios = [r[peer] / r[OURS] for r in rounds]
+    for part, peer in [(part, peer) for part, values in rounds[0].items() for peer in values if peer != OURS]:
+        ours, theirs = [r[part][OURS] for r in rounds], [r[part][peer] for r in rounds]
+        ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
         low, high = _interval(ratios)
-        limit = case.limits.get(peer)
+        limit = case.limits.get(f"{part}/{peer}" if part else peer)
         verdict = "" if limit is None else "ok" if high >= limit else "below"
         rows.append(
             {
-                "case": case.name,
+                "case": f"{case.name}: {part}" if part else case.name,
                 "group": case.group,
                 "metric": case.metric,
                 "threads": case.threads,
-                "ours": statistics.median(r[OURS] for r in rounds),
+                "ours": statistics.median(ours),
                 "peer": peer,
-                "peer_value": statistics.median(r[peer] for r in rounds),
+                "peer_value": statistics.median(theirs),
                 "ratio": statistics.median(ratios),
                 "interval": [low, high],
                 "limit": limit,
@@ -119,8 +120,9 @@ def machine() -> dict[str, Any]:
         ),
         "",
     )
-    packages = ("numpy", "torch", "onnxruntime", "openvino", "scipy")
-    versions = {name: metadata.version(name) for name in packages if util.find_spec(name)}
+    packages = ("numpy", "torch", "tensorflow", "jax", "onnxruntime", "openvino", "scipy")
+    owners = metadata.packages_distributions()  # TensorFlow's for CPUs has a name of its own
+    versions = {name: metadata.version(owners[name][0]) for name in packages if name in owners}
     flags = Path("/proc/cpuinfo").read_text()
     isa = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else platform.machine()
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import statistics
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 OURS = "opforge"
+
+Measured = dict[str, dict[str, float]]
+"""What one process measured: part of the case ("" where it has none) -> participant -> value."""
 
 
 @dataclass
@@ -31,15 +35,16 @@ class Case:
         name: unique.
         metric: "time" (seconds a call), or another word for values.
         threads: of every participant.
-        prepare: makes everything ready, compares the results of all participants (raises where they differ).
-        limits: peer -> ratio that the issue asks for; ratio = peer / ours, above 1 means opforge is better.
+        prepare: makes everything ready, compares the results of all participants (raises where they differ). It may
+            give several parts by name, each a row of its own, where a process of its own would take too long.
+        limits: peer (or ``part/peer``) -> asked ratio; ratio = peer / ours, above 1 means opforge is better.
         rounds: fresh processes.
         needs: what must be importable.
         group: name of the file that the case is in (set by `all_cases`).
     """
 
     name: str
-    prepare: Callable[[int], Prepared]
+    prepare: Callable[[int], Prepared | Mapping[str, Prepared]]
     limits: Mapping[str, float]
     metric: str = "time"
     threads: int = 1
@@ -58,28 +63,37 @@ def all_cases() -> list[Case]:
     return found
 
 
-def measure(case: Case, seed: int) -> dict[str, float]:
+def measure(case: Case, seed: int) -> Measured:
     """Measure one round in this process: medians of interleaved calls, or the case's values."""
     os.environ["OPFORGE_NUM_THREADS"] = str(case.threads)
     prepared = case.prepare(case.threads)
+    if isinstance(prepared, Prepared):
+        return {"": _measure(prepared, case.threads, seed, 1.5)}
+    return {name: _measure(part, case.threads, seed, 0.6) for name, part in prepared.items()}
+
+
+def _measure(prepared: Prepared, threads: int, seed: int, seconds: float) -> dict[str, float]:
     if prepared.values:
         return dict(prepared.values)
     order = random.Random(seed)
     inner = {name: _calibrate(run) for name, run in prepared.runs.items()}
     times: dict[str, list[float]] = {name: [] for name in prepared.runs}
-    budget = time.perf_counter() + 1.5
+    gc.collect()
+    gc.disable()  # as timeit does: TensorFlow's tensors alone would set it off every few calls
+    budget = time.perf_counter() + seconds
     while min(map(len, times.values())) < 5 or (time.perf_counter() < budget and min(map(len, times.values())) < 31):
         names = list(prepared.runs)
         order.shuffle(names)
         for name in names:
             run, count = prepared.runs[name], inner[name]
-            if case.threads > 1:
+            if threads > 1:
                 time.sleep(0.02)  # the others' threads spin on for a while after their last run
                 run()
             started = time.perf_counter()
             for _ in range(count):
                 run()
             times[name].append((time.perf_counter() - started) / count)
+    gc.enable()
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -2,6 +2,7 @@
 // Python makes the class that opforge promises (a framework turns every failure into one of its own).
 #pragma once
 
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <utility>
@@ -42,6 +43,22 @@ inline LastFailure& last_failure() {
 inline void remember(const Failure& error) {
   last_failure().status = error.status;
   last_failure().text = error.text;
+}
+
+// Runs the body of a C entry point: no exception leaves it; its status and text do. `foreign` is the status
+// of exceptions that are not ours.
+template <class Body>
+int32_t guarded(char* error, size_t size, Body body, opforge_status foreign = OPFORGE_STATUS_UNSUPPORTED) {
+  try {
+    body();
+    return OPFORGE_STATUS_OK;
+  } catch (const Failure& problem) {
+    std::snprintf(error, size, "%s", problem.what());
+    return problem.status;
+  } catch (const std::exception& problem) {
+    std::snprintf(error, size, "%s", problem.what());
+    return foreign;
+  }
 }
 
 }  // namespace opforge::adapter

@@ -2,6 +2,7 @@
 // kernel. Nothing here knows a framework.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,21 @@ struct Plan {
  private:
   void find_fast_rule();
 };
+
+// Passes where the operator that has a name already is this very one; raises where it is another one.
+inline void check_same(const Plan& before, const Plan& now, const std::string& name,
+                       const std::string& host) {
+  if (before.key != now.key) {
+    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name, "the name is taken by another operator",
+                  before.key + " " + before.table->signature, now.key + " " + now.table->signature,
+                  "give one of them another host_name");
+  }
+  if (std::strcmp(before.table->schema_hash, now.table->schema_hash) != 0) {
+    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, now.key,
+                  "another operator of this name is registered with " + host, before.table->signature,
+                  now.table->signature, "raise since= for a changed operator, or restart the process");
+  }
+}
 
 inline std::string argument(const Plan& plan, size_t input) {
   return plan.where + ", argument " + plan.signature.inputs[input].name;

@@ -1,7 +1,7 @@
 // jax.cpp: every operator in JAX through one handler of XLA's foreign function interface. A call names its
 // operator by text, which survives serialisation; a pointer would not.
-#include <cstdio>
-#include <cstring>
+#include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,7 +32,16 @@ State& state() {
   return *all;
 }
 
+// A compiled call keeps its text at one place, so each thread remembers what it found for a place; the text
+// decides, since another call's may come to lie there. Plans stay for ever.
 const Plan& find(std::string_view key) {
+  struct Seen {
+    const char* place;
+    const Plan* plan;
+  };
+  static thread_local std::array<Seen, 64> seen{};
+  Seen& known = seen[(reinterpret_cast<uintptr_t>(key.data()) >> 4) % seen.size()];
+  if (known.place == key.data() && known.plan->key == key) return *known.plan;
   State& all = state();
   const std::shared_lock<std::shared_mutex> guard(all.lock);
   const auto found = all.plans.find(key);
@@ -41,6 +50,7 @@ const Plan& find(std::string_view key) {
                   "the operator is not registered in this process", "", "",
                   "import the package that declares it, then opforge.jax.register(operator)");
   }
+  known = {key.data(), found->second.get()};
   return *found->second;
 }
 
@@ -288,20 +298,6 @@ bool answer_metadata(const ffi::CallFrame& frame) {
   return false;
 }
 
-template <class Body>
-int32_t guarded(char* error, size_t size, Body body) {
-  try {
-    body();
-    return OPFORGE_STATUS_OK;
-  } catch (const Failure& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return problem.status;
-  } catch (const std::exception& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return OPFORGE_STATUS_INTERNAL;
-  }
-}
-
 }  // namespace
 }  // namespace opforge::jax_host
 
@@ -331,22 +327,21 @@ OPFORGE_EXPORT void opforge_jax_set_version(int32_t minor) { state().minor = min
 // Makes one operator of a table callable. Doing it again changes nothing; another one of that name is an
 // error.
 OPFORGE_EXPORT int32_t opforge_jax_define(const opforge_operator* table, char* error, size_t size) {
-  return guarded(error, size, [&] {
-    auto plan = std::make_unique<Plan>(table);
-    State& all = state();
-    const std::unique_lock<std::shared_mutex> guard(all.lock);
-    const auto known = all.plans.find(plan->key);
-    if (known == all.plans.end()) {
-      std::string key = plan->key;
-      all.plans.emplace(std::move(key), std::move(plan));
-      return;
-    }
-    const opforge_operator& before = *known->second->table;
-    if (std::strcmp(before.schema_hash, table->schema_hash) == 0) return;
-    throw opforge::adapter::failure(
-        OPFORGE_STATUS_INVALID_ARGUMENT, plan->key, "another operator of this name is registered with JAX",
-        before.signature, table->signature, "raise since= for a changed operator, or restart the process");
-  });
+  return opforge::adapter::guarded(
+      error, size,
+      [&] {
+        auto plan = std::make_unique<Plan>(table);
+        State& all = state();
+        const std::unique_lock<std::shared_mutex> guard(all.lock);
+        const auto known = all.plans.find(plan->key);
+        if (known == all.plans.end()) {
+          std::string key = plan->key;
+          all.plans.emplace(std::move(key), std::move(plan));
+          return;
+        }
+        check_same(*known->second, *plan, plan->key, "JAX");
+      },
+      OPFORGE_STATUS_INTERNAL);
 }
 
 }  // extern "C"

@@ -164,11 +164,22 @@ class Call {
   static opforge_status allocate_late(CallContext* context, int32_t index, const int64_t* shape,
                                       int32_t rank);
 
+  static Status* status() {
+    static thread_local const OwnStatus own;  // TensorFlow's functions set it anew
+    return own.get();
+  }
+  static void check(const std::string& where, int32_t output = -1) {
+    if (api().TF_GetCode(status()) == kOk) return;
+    const std::string what = output < 0 ? where : where + ", output " + std::to_string(output);
+    throw failure(OPFORGE_STATUS_INTERNAL, what, api().TF_Message(status()));
+  }
+
   KernelContext* context_;
-  OwnStatus status_;
+  const Node* node_ = nullptr;
   Small<Tensor*, 8> owned_;
   Small<opforge_tensor, 8> inputs_, outputs_;
-  std::vector<std::unique_ptr<int64_t[]>> dims_;
+  Small<int64_t, 24> dims_;                            // of inputs
+  std::vector<std::unique_ptr<int64_t[]>> late_dims_;  // of outputs that kernels allocate
   Bound bound_;
 };
 
@@ -181,37 +192,39 @@ inline void Call::read_inputs(const Node& node) {
   }
   for (int k = 0; k < count; ++k) {
     Tensor* tensor = nullptr;
-    api().TF_GetInput(context_, k, &tensor, status_.get());
-    status_.check(node.definition->where);
+    api().TF_GetInput(context_, k, &tensor, status());
+    check(node.definition->where);
     owned_.push_back(tensor);
     opforge_tensor view{};
     view.data = api().TF_TensorData(tensor);
     view.device = {OPFORGE_DEVICE_CPU, 0};
     view.ndim = api().TF_NumDims(tensor);
     view.dtype = dtype_of(api().TF_TensorType(tensor));
-    dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(view.ndim) + 1));
-    for (int32_t d = 0; d < view.ndim; ++d) dims_.back()[static_cast<size_t>(d)] = api().TF_Dim(tensor, d);
-    view.shape = dims_.back().get();
+    for (int32_t d = 0; d < view.ndim; ++d) dims_.push_back(api().TF_Dim(tensor, d));
     inputs_.push_back(view);
+  }
+  int64_t* dims = dims_.data();  // they move while they grow
+  for (opforge_tensor& view : inputs_) {
+    view.shape = dims;
+    dims += view.ndim;
   }
 }
 
+// `shape` must live as long as the call.
 inline void Call::allocate(int32_t index, opforge_dtype dtype, const int64_t* shape, int32_t rank) {
   size_t bytes = dtype.bits / 8u;
   for (int32_t d = 0; d < rank; ++d) bytes *= static_cast<size_t>(shape[d]);
   Tensor* tensor =
-      api().TF_AllocateOutput(context_, index, row_of(dtype)->theirs, shape, rank, bytes, status_.get());
-  status_.check("output " + std::to_string(index));
+      api().TF_AllocateOutput(context_, index, row_of(dtype)->theirs, shape, rank, bytes, status());
+  check(node_->definition->where, index);
   owned_.push_back(tensor);
   opforge_tensor& view = outputs_[static_cast<size_t>(index)];
-  dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(rank) + 1));
-  for (int32_t d = 0; d < rank; ++d) dims_.back()[static_cast<size_t>(d)] = shape[d];
   view = {};
   view.data = api().TF_TensorData(tensor);
   view.device = {OPFORGE_DEVICE_CPU, 0};
   view.ndim = rank;
   view.dtype = dtype;
-  view.shape = dims_.back().get();
+  view.shape = const_cast<int64_t*>(shape);  // the ABI's tensors are DLPack's; kernels only read it
 }
 
 inline opforge_status Call::allocate_late(CallContext* context, int32_t index, const int64_t* shape,
@@ -222,7 +235,10 @@ inline opforge_status Call::allocate_late(CallContext* context, int32_t index, c
                                "the kernel allocates an output that is not there");
   }
   try {
-    self.allocate(index, self.bound_.dtype(index), shape, rank);
+    self.late_dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(rank) + 1));
+    int64_t* dims = self.late_dims_.back().get();
+    for (int32_t d = 0; d < rank; ++d) dims[d] = shape[d];
+    self.allocate(index, self.bound_.dtype(index), dims, rank);
     return OPFORGE_STATUS_OK;
   } catch (const std::exception& error) {
     return context->base.error(&context->base, OPFORGE_STATUS_OUT_OF_MEMORY, error.what());
@@ -231,6 +247,7 @@ inline opforge_status Call::allocate_late(CallContext* context, int32_t index, c
 
 inline void Call::run(const Node& node) {
   const Definition& definition = *node.definition;
+  node_ = &node;
   read_inputs(node);
   bind(definition, inputs_.data(), node.counts.data(), node.attributes, &bound_);
   for (size_t k = 0; k < bound_.counts.size(); ++k) {

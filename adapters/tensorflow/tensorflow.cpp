@@ -1,8 +1,6 @@
 // tensorflow.cpp: registration of operators with TensorFlow through its C API. The API's callbacks carry no
 // pointer of ours, so every operator takes a slot, and each slot has functions of its own.
 #include <array>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -106,13 +104,7 @@ void define(const opforge_operator* table, const std::string& name) {
   if (!all.open) throw failure(OPFORGE_STATUS_INTERNAL, "tensorflow", "the adapter is not open");
   auto definition = std::make_unique<Definition>(table, name);
   if (const auto known = all.names.find(name); known != all.names.end()) {
-    const Definition& before = *all.slots[known->second];
-    if (before.key == definition->key && std::strcmp(before.table->schema_hash, table->schema_hash) == 0)
-      return;
-    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name,
-                  "another operator of this name is registered with TensorFlow",
-                  before.key + " " + before.table->signature, definition->key + " " + table->signature,
-                  "raise since= for a changed operator, or restart the process");
+    return check_same(*all.slots[known->second], *definition, name, "TensorFlow");
   }
   if (all.used == kSlots) {
     throw failure(OPFORGE_STATUS_UNSUPPORTED, name, "too many operators in one process",
@@ -126,20 +118,6 @@ void define(const opforge_operator* table, const std::string& name) {
   define_op(self, kPool[slot]);
   define_kernel(self, "CPU", kPool[slot].create);
   define_kernel(self, "XLA_CPU_JIT", kPool[slot].refuse);
-}
-
-template <class Body>
-int32_t guarded(char* error, size_t size, Body body) {
-  try {
-    body();
-    return OPFORGE_STATUS_OK;
-  } catch (const Failure& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return problem.status;
-  } catch (const std::exception& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return OPFORGE_STATUS_UNSUPPORTED;
-  }
 }
 
 }  // namespace

@@ -38,10 +38,7 @@ void define(const opforge_operator* table, const std::string& space, const std::
   auto made = std::make_unique<Operator>(table);
   made->full_name = space + "::" + name;
   if (const Operator* known = Registry::instance().named(made->full_name)) {
-    if (known->plan.key == made->plan.key && known->plan.schema == made->plan.schema) return;
-    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, made->full_name, "the name is taken by another operator",
-                  known->plan.key + known->plan.schema, made->plan.key + made->plan.schema,
-                  "give one of them another host_name");
+    return check_same(known->plan, made->plan, made->full_name, "PyTorch");
   }
   if (made->plan.signature.inputs.size() > 64) {
     throw failure(OPFORGE_STATUS_UNSUPPORTED, made->plan.key, "too many inputs", "at most 64 parameters",
@@ -76,23 +73,6 @@ void define(const opforge_operator* table, const std::string& space, const std::
   }
 }
 
-template <class Body>
-int32_t guarded(char* error, size_t size, Body body) {
-  try {
-    body();
-    return OPFORGE_STATUS_OK;
-  } catch (const Failure& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return problem.status;
-  } catch (const c10::Error& problem) {
-    std::snprintf(error, size, "%s", problem.what_without_backtrace());
-    return OPFORGE_STATUS_UNSUPPORTED;
-  } catch (const std::exception& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return OPFORGE_STATUS_UNSUPPORTED;
-  }
-}
-
 }  // namespace
 }  // namespace opforge::torch_host
 
@@ -103,7 +83,13 @@ OPFORGE_EXPORT int32_t opforge_torch_open(const char*, char*, size_t) { return O
 // Registers one operator of a table as torch.ops.<space>.<name>. Doing it again changes nothing.
 OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const char* space,
                                             const char* name, char* error, size_t size) {
-  return opforge::torch_host::guarded(error, size, [&] { opforge::torch_host::define(table, space, name); });
+  return opforge::adapter::guarded(error, size, [&] {
+    try {
+      opforge::torch_host::define(table, space, name);
+    } catch (const c10::Error& problem) {
+      throw opforge::adapter::Failure(OPFORGE_STATUS_UNSUPPORTED, problem.what_without_backtrace());
+    }
+  });
 }
 
 // Status and text of this thread's last failure, which is forgotten then; 0 where there is none.

@@ -69,10 +69,7 @@ void define(const opforge_operator* table, const std::string& space, const std::
   auto plan = std::make_unique<Plan>(table);
   const std::string full = space + "::" + name;
   if (const auto known = all.names.find(full); known != all.names.end()) {
-    const Plan& before = *all.slots[known->second];
-    if (before.key == plan->key && before.schema == plan->schema) return;
-    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, full, "the name is taken by another operator",
-                  before.key + before.schema, plan->key + plan->schema, "give one of them another host_name");
+    return check_same(*all.slots[known->second], *plan, full, "PyTorch");
   }
   if (all.used == kSlots) {
     throw failure(OPFORGE_STATUS_UNSUPPORTED, full, "too many operators in one process",
@@ -100,20 +97,6 @@ void define(const opforge_operator* table, const std::string& space, const std::
   ++all.used;
   all.names[full] = slot;
   torch.check(torch.torch_library_impl(kernels, name.c_str(), kPool[slot], torch.version), "library_impl");
-}
-
-template <class Body>
-int32_t guarded(char* error, size_t size, Body body) {
-  try {
-    body();
-    return OPFORGE_STATUS_OK;
-  } catch (const Failure& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return problem.status;
-  } catch (const std::exception& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return OPFORGE_STATUS_UNSUPPORTED;
-  }
 }
 
 }  // namespace

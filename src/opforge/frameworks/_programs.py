@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from opforge.errors import ArgumentError, SchemaError, UnsupportedError
-from opforge.schema import ForwardAttribute, GradientProgram, Operand, Parameter, Signature
+from opforge.schema import ForwardAttribute, GradientProgram, Parameter, Signature
 from opforge.schema.attributes import AttributeValue, Required
 
 __all__ = [
+    "Plan",
+    "Plans",
     "Values",
     "arranged",
     "check_shape",
@@ -25,9 +28,6 @@ __all__ = [
 
 Values = dict[tuple[str, int], Any]
 """What a program reads and makes: (kind, parameter) -> a tensor, a list of them for a variadic one, or None."""
-
-Call = Callable[[str, Sequence[Any], Mapping[str, AttributeValue]], Sequence[Any]]
-"""Computes the operator ``domain::Name:version`` on one value per input parameter; gives one per output parameter."""
 
 
 def split(values: Iterable[Any], counts: Sequence[int]) -> list[list[Any]]:
@@ -79,30 +79,92 @@ def spread(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
     return [item for value, count in rows for item in (value if isinstance(value, list) else [value] * count)]
 
 
-def run(program: GradientProgram, values: Values, attributes: Mapping[str, AttributeValue], call: Call) -> list[Any]:
-    """Execute a program.
+@dataclass(frozen=True)
+class _Step:
+    function: Callable[..., Any]
+    operands: tuple[tuple[str, int], ...]
+    attributes: tuple[tuple[str, str | None, Any], ...]  # name, forward attribute or None, value
+    results: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pruned program.
+
+    Attributes:
+        steps: operator calls.
+        results: what each forward input's gradient is.
+        inputs: forward inputs that are read, ascending.
+        outputs: forward outputs that are read, ascending.
+    """
+
+    steps: tuple[_Step, ...]
+    results: tuple[tuple[str, int], ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class Plans:
+    """The plans of one operator, made once per choice of wanted gradients."""
+
+    def __init__(self, program: GradientProgram, resolve: Callable[[str], Callable[..., Any]]) -> None:
+        """Keep the whole program.
+
+        Args:
+            program: of the operator.
+            resolve: gives the function of an operator ``domain::Name:version``: one value per input parameter and
+                attributes by name, to one value, or several in a sequence where the signature has several outputs.
+        """
+        self._program = program
+        self._resolve = resolve
+        self.made: dict[tuple[bool, ...], Plan] = {}
+
+    def __call__(self, wanted: tuple[bool, ...], skip: int = 0) -> Plan:
+        """Give the plan for these inputs' gradients: after `skip` others, one entry per input parameter."""
+        plan = self.made.get(wanted)
+        if plan is None:
+            plan = self.made[wanted] = self._make(self._program.prune(wanted[skip:]))
+        return plan
+
+    def _make(self, program: GradientProgram) -> Plan:
+        steps = tuple(
+            _Step(
+                function=self._resolve(step.key),
+                operands=tuple((operand.kind, operand.index) for operand in step.operands),
+                attributes=tuple(
+                    (name, value.name, None) if isinstance(value, ForwardAttribute) else (name, None, value)
+                    for name, value in step.attributes
+                ),
+                results=tuple(("v", index) for index in step.results),
+            )
+            for step in program.steps
+        )
+        results = tuple((operand.kind, operand.index) for operand in program.results)
+        return Plan(steps, results, program.reads("i"), program.reads("o"))
+
+
+def run(plan: Plan, values: Values, attributes: Mapping[str, Any]) -> list[Any]:
+    """Execute a plan.
 
     Args:
-        program: pruned to what is wanted.
+        plan: what is wanted.
         values: forward inputs ``i``, outputs ``o`` and output gradients ``g``; results of steps are added.
         attributes: of the forward operator.
-        call: computes one step.
 
     Returns:
         One gradient (a list for a variadic one, None where there is none) per input parameter.
     """
-    for step in program.steps:
+    find = values.get
+    for step in plan.steps:
         given = {
-            name: attributes[value.name] if isinstance(value, ForwardAttribute) else value
-            for name, value in step.attributes
+            name: attributes[forward] if forward is not None else value for name, forward, value in step.attributes
         }
-        results = call(step.key, [_find(values, operand) for operand in step.operands], given)  # type: ignore[arg-type]
-        values.update((("v", index), value) for index, value in zip(step.results, results, strict=True))
-    return [_find(values, result) for result in program.results]
-
-
-def _find(values: Values, operand: Operand) -> Any:  # noqa: ANN401
-    return values.get((operand.kind, operand.index))
+        outputs = step.function(*[find(operand) for operand in step.operands], **given)
+        if len(step.results) == 1:
+            values[step.results[0]] = outputs
+        else:
+            values.update(zip(step.results, outputs, strict=True))
+    return [find(result) for result in plan.results]
 
 
 def complete(signature: Signature, given: Mapping[str, Any]) -> dict[str, AttributeValue]:
@@ -127,12 +189,12 @@ def check_shape(where: str, name: str, expected: Sequence[Any], got: Sequence[An
         )
 
 
-def not_differentiable(where: str, detach: str) -> UnsupportedError:
+def not_differentiable(where: str, instead: str) -> UnsupportedError:
     """Return the error of a backward pass through an operator without a gradient."""
     return UnsupportedError(
         "the operator is not differentiable",
         where=where,
         expected="a gradient program",
         got="none is declared",
-        hint=f"declare the operator with gradient=, or use {detach} on the input",
+        hint=f"declare the operator with gradient=, or {instead}",
     )

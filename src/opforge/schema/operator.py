@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import keyword
@@ -234,7 +235,7 @@ class Operator:
         derived = self.derived
         return derived[0] if derived else None
 
-    @property
+    @functools.cached_property
     def schema_hash(self) -> str:
         """SHA-256 over the canonical declaration.
 

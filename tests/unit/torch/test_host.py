@@ -17,7 +17,7 @@ import opforge.torch
 from opforge.build.cache import cache_dir
 from opforge.errors import ArgumentError, BuildError, CandidateError, DtypeError, UnsupportedError
 from opforge.frameworks.torch import _accelerator, _adapter, all_entries
-from opforge.frameworks.torch._entries import find_entry, torch_name
+from opforge.frameworks.torch._entries import ENTRIES, torch_name
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, sparse_matmul
 
 
@@ -65,11 +65,10 @@ def test_a_changed_operator_of_the_same_name_is_refused(hand, handwritten_path):
     from dataclasses import replace
 
     from opforge.build import load_library
-    from opforge.frameworks.torch._entries import register_operators
 
     known = load_library(handwritten_path).operators["test.hand::Gelu:1"]
     with pytest.raises(ArgumentError, match="another operator of this name is registered with PyTorch"):
-        register_operators([replace(known, schema_hash="another")])
+        ENTRIES.register([replace(known, schema_hash="another")])
 
 
 def test_older_versions_have_their_number_in_the_name(interpreted):
@@ -87,8 +86,8 @@ def test_older_versions_have_their_number_in_the_name(interpreted):
     x = torch.randn(3)
     torch.testing.assert_close(torch.ops.test_versions.twice(x), 2 * x)
     torch.testing.assert_close(torch.ops.test_versions.twice_v1(x), 2 * x)
-    assert find_entry(new.key).name == "twice"
-    assert find_entry(old.key).name == "twice_v1"
+    assert ENTRIES.find(new.key).name == "twice"
+    assert ENTRIES.find(old.key).name == "twice_v1"
 
 
 def test_operator_objects_on_tensors():

@@ -13,8 +13,7 @@ import numpy as np
 from opforge.build import LoadedLibrary
 from opforge.errors import ArgumentError
 from opforge.frameworks._programs import arranged, converted, grouped
-from opforge.frameworks.jax import _entries
-from opforge.frameworks.jax._entries import Entry, entry_for, entry_of
+from opforge.frameworks.jax._entries import ENTRIES, Entry
 from opforge.frameworks.jax._gradients import differentiable
 from opforge.frameworks.jax._raw import GUARDS, Static, infer
 from opforge.schema import DType, Operator, Signature
@@ -32,12 +31,12 @@ def register(operator: Operator) -> Entry:
     Raises:
         ArgumentError: another operator of this name and version is registered; the message names both.
     """
-    return entry_for(operator)
+    return ENTRIES.of_operator(operator)
 
 
 def register_library(library: LoadedLibrary) -> list[Entry]:
     """Make every operator of a kernel library known to XLA."""
-    return _entries.register_library(library)
+    return ENTRIES.register_library(library)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -68,7 +67,7 @@ def _jit(function: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
 
 def specialize(operator: Operator) -> Callable[..., Any]:
     """Return what a call with arrays in a row runs; see ``opforge.schema.hosts``."""
-    entry = entry_for(operator)
+    entry = ENTRIES.of_operator(operator)
     signature = entry.signature
     count = len(signature.inputs)
     plain = not any(p.optional or p.variadic for p in signature.inputs)
@@ -91,7 +90,7 @@ def specialize(operator: Operator) -> Callable[..., Any]:
 
 def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Compute the operator on arranged tensors: one entry per parameter, a tuple for the variadic one."""
-    return _call(entry_for(operator), tensors, attributes)
+    return _call(ENTRIES.of_operator(operator), tensors, attributes)
 
 
 def function(key: str) -> Callable[..., Any]:
@@ -107,7 +106,7 @@ def function(key: str) -> Callable[..., Any]:
     Raises:
         ArgumentError: no such operator is registered.
     """
-    entry = entry_of(key)
+    entry = ENTRIES.of_key(key)
 
     def call(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
         return _call(entry, arranged(entry.where, entry.signature, tensors), attributes)

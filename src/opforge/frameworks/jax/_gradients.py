@@ -6,7 +6,7 @@ The program's steps are operators with such rules of their own, so derivatives o
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from opforge.frameworks._programs import (
+    Plans,
     Values,
     check_shape,
     complete,
@@ -24,9 +25,8 @@ from opforge.frameworks._programs import (
     split,
     spread,
 )
-from opforge.frameworks.jax._entries import Entry, entry_of
+from opforge.frameworks.jax._entries import ENTRIES, Entry
 from opforge.frameworks.jax._raw import Static, infer, raw
-from opforge.schema import GradientProgram
 
 __all__ = ["differentiable"]
 
@@ -46,27 +46,30 @@ def differentiable(entry: Entry, static: Static) -> Callable[..., tuple[Any, ...
     function = jax.custom_vjp(raw(entry, static))
     inputs, outputs = entry.signature.inputs, entry.signature.outputs
     counts = static[1] or (1,) * len(inputs)
+    plans = Plans(entry.gradient, _step) if entry.gradient is not None else None
     attributes = dict(zip((a.name for a in entry.signature.attributes), static[0], strict=True))
 
     # Gradients of all floating inputs are computed: which of them are wanted is not known here (what custom_vjp's
     # symbolic zeros say belongs to one trace, and the rule may be shared by several). XLA removes unread calls.
     def forward(*tensors: Any) -> tuple[Any, Any]:  # noqa: ANN401
         made = function(*tensors)  # differentiated again in derivatives of higher order
-        reads = _program(entry, counts, tensors)
-        read = [t if k in reads[1] else None for k, t in enumerate(grouped(inputs, counts, tensors))]
+        if plans is None:
+            raise not_differentiable(entry.where, "use jax.lax.stop_gradient on the input")
+        plan = plans(_wanted(counts, tensors))
+        read = [t if k in plan.inputs else None for k, t in enumerate(grouped(inputs, counts, tensors))]
         out_counts = infer(entry, static, tensors).output_counts
-        written = [t if k in reads[2] else None for k, t in enumerate(grouped(outputs, out_counts, made))]
+        written = [t if k in plan.outputs else None for k, t in enumerate(grouped(outputs, out_counts, made))]
         return made, (read, written, [_Kind(tuple(t.shape), t.dtype) for t in tensors])
 
     def backward(residual: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:  # noqa: ANN401
+        assert plans is not None  # or there was no residual
         read, written, tensors = residual
-        program = _program(entry, counts, tensors)[0]
         values: Values = {("i", k): value for k, value in enumerate(read)}
         values.update((("o", k), value) for k, value in enumerate(written))
         out_counts = infer(entry, static, tensors).output_counts
         given = [None if c.dtype == jax.dtypes.float0 else c for c in cotangents]
         values.update((("g", k), value) for k, value in enumerate(grouped(outputs, out_counts, given)))
-        results = spread(run(program, values, attributes, _step), counts)
+        results = spread(run(plans(_wanted(counts, tensors)), values, attributes), counts)
         owners = [p.name for p, count in zip(inputs, counts, strict=True) for _ in range(count)]
         for name, gradient, tensor in zip(owners, results, tensors, strict=True):
             if gradient is not None:
@@ -78,23 +81,22 @@ def differentiable(entry: Entry, static: Static) -> Callable[..., tuple[Any, ...
     return function  # type: ignore[no-any-return]
 
 
-def _program(
-    entry: Entry, counts: Sequence[int], tensors: Sequence[Any]
-) -> tuple[GradientProgram, frozenset[int], frozenset[int]]:
-    """Give the gradient program of the floating inputs, and the forward inputs and outputs that it reads."""
-    if entry.gradient is None:
-        raise not_differentiable(entry.where, "jax.lax.stop_gradient")
+def _wanted(counts: Sequence[int], tensors: Sequence[Any]) -> tuple[bool, ...]:
     floats = [bool(jnp.issubdtype(t.dtype, jnp.floating)) for t in tensors]
-    program = entry.gradient.prune([any(group) for group in split(floats, counts)])
-    return program, frozenset(program.reads("i")), frozenset(program.reads("o"))
+    return tuple(any(group) for group in split(floats, counts))
 
 
-def _step(key: str, operands: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
-    entry = entry_of(key)
-    groups = flattened(operands)
-    counts = tuple(map(len, groups))
-    simple = all(count == 1 for count in counts) and not entry.signature.variadic
-    static: Static = (tuple(complete(entry.signature, given).values()), None if simple else counts)
-    tensors = [t for group in groups for t in group]
-    outputs = differentiable(entry, static)(*tensors)
-    return grouped(entry.signature.outputs, infer(entry, static, tensors).output_counts, outputs)
+def _step(key: str) -> Callable[..., Any]:
+    entry = ENTRIES.of_key(key)
+
+    def compute(*operands: Any, **given: Any) -> Any:  # noqa: ANN401
+        groups = flattened(operands)
+        counts = tuple(map(len, groups))
+        simple = all(count == 1 for count in counts) and not entry.signature.variadic
+        static: Static = (tuple(complete(entry.signature, given).values()), None if simple else counts)
+        tensors = [t for group in groups for t in group]
+        outputs = differentiable(entry, static)(*tensors)
+        results = grouped(entry.signature.outputs, infer(entry, static, tensors).output_counts, outputs)
+        return results[0] if len(results) == 1 else results
+
+    return compute

@@ -13,9 +13,9 @@ import tensorflow as tf
 from opforge.build import LoadedLibrary
 from opforge.errors import ArgumentError
 from opforge.frameworks._programs import arranged, converted
-from opforge.frameworks.tensorflow import _entries
-from opforge.frameworks.tensorflow._entries import Entry, entry_for, entry_of
-from opforge.frameworks.tensorflow._execute import bind, execute
+from opforge.frameworks.tensorflow._eager import DETOURS, eager_function
+from opforge.frameworks.tensorflow._entries import ENTRIES, Entry
+from opforge.frameworks.tensorflow._execute import execute
 from opforge.schema import Operator, Signature
 from opforge.schema.attributes import coerce_all
 
@@ -38,39 +38,22 @@ def register(operator: Operator) -> Entry:
     Raises:
         ArgumentError: another operation has the name; the message names both.
     """
-    return entry_for(operator)
+    return ENTRIES.of_operator(operator)
 
 
 def register_library(library: LoadedLibrary) -> list[Entry]:
     """Make every operator of a kernel library known to TensorFlow."""
-    return _entries.register_library(library)
+    return ENTRIES.register_library(library)
 
 
 def specialize(operator: Operator) -> Callable[..., Any]:
     """Return what a call with tensors in a row runs; see ``opforge.schema.hosts``."""
-    entry = entry_for(operator)
-    signature = entry.signature
-    count = len(signature.inputs)
-    shortest = None
-    if entry.plain and len(signature.outputs) == 1 and not any(a.required for a in signature.attributes):
-        shortest = entry.function
-    executing_eagerly, eager = tf.executing_eagerly, type(tf.constant(0))
+    entry = ENTRIES.of_operator(operator)
 
-    def function(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        if shortest is not None and not attributes and len(tensors) == count and executing_eagerly():
-            for tensor in tensors:
-                if type(tensor) is not eager:
-                    break
-            else:
-                if not _local.decomposing:
-                    try:
-                        return shortest(*tensors)
-                    except (ValueError, TypeError, tf.errors.InvalidArgumentError):
-                        bind(entry, [[tensor] for tensor in tensors], {})  # says in our words what does not fit
-                        raise
+    def general(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
         return call(operator, operator.arrange(tensors, {}), attributes)
 
-    return function
+    return eager_function(entry, general) if entry.plain else general
 
 
 def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401
@@ -79,7 +62,7 @@ def call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, An
         return _symbolic(operator, tensors, attributes)
     if _local.decomposing and operator.formula is not None:
         return decomposed(operator, tensors, attributes)
-    return _call(entry_for(operator), tensors, attributes)
+    return _call(ENTRIES.of_operator(operator), tensors, attributes)
 
 
 def function(key: str) -> Callable[..., Any]:
@@ -95,7 +78,7 @@ def function(key: str) -> Callable[..., Any]:
     Raises:
         ArgumentError: no such operator is registered.
     """
-    entry = entry_of(key)
+    entry = ENTRIES.of_key(key)
 
     def call(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
         return _call(entry, arranged(entry.where, entry.signature, tensors), attributes)
@@ -117,9 +100,11 @@ def decomposing() -> Iterator[None]:
     """
     before = _local.decomposing
     _local.decomposing = True
+    DETOURS.append(None)
     try:
         yield
     finally:
+        DETOURS.pop()
         _local.decomposing = before
 
 

@@ -17,7 +17,7 @@ from opforge.build import LoadedLibrary, library_for, load_library
 from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError, Candidate, CandidateError, CorruptFileError, OpforgeError
 from opforge.frameworks.tensorflow._calls import register_library
-from opforge.frameworks.tensorflow._entries import all_entries, find_entry
+from opforge.frameworks.tensorflow._entries import ENTRIES
 from opforge.schema import discover, registry
 
 __all__ = ["MANIFEST", "load", "save", "write_manifest"]
@@ -54,7 +54,7 @@ def write_manifest(path: str | os.PathLike[str]) -> Path:
     """
     folder = Path(path)
     names = _operations(folder)
-    entries = [entry for entry in all_entries() if entry.name in names]
+    entries = [entry for entry in ENTRIES.all() if entry.name in names]
     rows = [
         {
             "key": entry.key,
@@ -145,7 +145,7 @@ def _register(wanted: list[_Wanted], libraries: Sequence[str | os.PathLike[str]]
 
     def absent(rows: list[_Wanted]) -> list[_Wanted]:
         """The rows that are not registered yet; gradient operators come with the operator that they belong to."""
-        found = [(row, find_entry(row.key)) for row in rows]
+        found = [(row, ENTRIES.find(row.key)) for row in rows]
         for row, entry in found:
             if entry is not None and entry.library.schema_hash != row.schema_hash:
                 refuse("this process", f"{_Wanted.of(entry.library)} is registered with another declaration")
@@ -153,7 +153,7 @@ def _register(wanted: list[_Wanted], libraries: Sequence[str | os.PathLike[str]]
 
     def declared(rows: list[_Wanted]) -> list[_Wanted]:
         for row in rows:
-            if find_entry(row.key) is None:
+            if ENTRIES.find(row.key) is None:
                 _register_declared(row, refuse)
         return absent(rows)
 

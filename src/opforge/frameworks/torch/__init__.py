@@ -13,8 +13,8 @@ import torch
 
 from opforge.frameworks.torch import _accelerator
 from opforge.frameworks.torch._adapter import route
-from opforge.frameworks.torch._calls import call, decomposed, publish, register, specialize
-from opforge.frameworks.torch._entries import Entry, all_entries, register_library
+from opforge.frameworks.torch._calls import call, decomposed, publish, register, register_library, specialize
+from opforge.frameworks.torch._entries import Entry, all_entries
 from opforge.frameworks.torch._module import Module
 from opforge.frameworks.torch._options import Options, options
 from opforge.schema import registry

@@ -17,7 +17,8 @@ import torch.autograd.forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 
 from opforge.errors import UnsupportedError
-from opforge.frameworks.torch._gradients import Plans, Values, check_shapes, run
+from opforge.frameworks._programs import Values, flattened, grouped, not_differentiable, run
+from opforge.frameworks.torch._gradients import check_shapes, plans_of
 from opforge.schema import Required
 
 if TYPE_CHECKING:
@@ -112,16 +113,6 @@ def _refuse_tangents(entry: Entry, arguments: Sequence[Any]) -> None:
                 )
 
 
-def _not_differentiable(where: str) -> UnsupportedError:
-    return UnsupportedError(
-        "the operator is not differentiable",
-        where=where,
-        expected="a gradient program",
-        got="none is declared",
-        hint="declare the operator with gradient=, or detach the input",
-    )
-
-
 def _class(entry: Entry, forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
     name = entry.where.rpartition(":")[2]  # PyTorch calls its node <name>Backward
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__module__": __name__}
@@ -131,7 +122,7 @@ def _class(entry: Entry, forward: Callable[..., Any], backward: Callable[..., An
 def _plain_function(entry: Entry) -> type[torch.autograd.Function]:
     """One tensor per input and output parameter: the common case, kept short."""
     redispatch = entry.overload._handle.redispatch_boxed
-    plans = Plans(entry.gradient) if entry.gradient is not None else None
+    plans = plans_of(entry)
     single = len(entry.signature.outputs) == 1
 
     def forward(ctx: Any, keyset: Any, attributes: dict[str, Any], *tensors: Any) -> Any:  # noqa: ANN401
@@ -151,7 +142,7 @@ def _plain_function(entry: Entry) -> type[torch.autograd.Function]:
 
     def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401
         if plans is None:
-            raise _not_differentiable(entry.where)
+            raise not_differentiable(entry.where, "detach the input")
         recorded, attributes, shapes = ctx.kept
         plan = plans(ctx.needs_input_grad, 2)
         saved = ctx.saved_tensors
@@ -185,23 +176,13 @@ class _Call:
     def regroup(self, results: Any) -> Any:  # noqa: ANN401
         """Bring flat outputs back into one value per output parameter."""
         flat = results if isinstance(results, tuple) else (results,)
-        outputs = _group(self.entry.signature.outputs, self.output_counts, flat)
+        outputs = grouped(self.entry.signature.outputs, self.output_counts, flat)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def _flatten(values: Iterable[Any]) -> tuple[list[Any], list[int]]:
-    groups = [list(v) if isinstance(v, list | tuple) else [] if v is None else [v] for v in values]
+    groups = flattened(values)
     return [tensor for group in groups for tensor in group], [len(group) for group in groups]
-
-
-def _group(parameters: Sequence[Any], counts: Sequence[int], flat: Sequence[Any]) -> list[Any]:
-    """Undo `_flatten`."""
-    values = iter(flat)
-    grouped: list[Any] = []
-    for parameter, count in zip(parameters, counts, strict=True):
-        taken = [next(values) for _ in range(count)]
-        grouped.append(taken if parameter.variadic else taken[0] if taken else None)
-    return grouped
 
 
 def _per_parameter(counts: Sequence[int], needs: Sequence[bool]) -> tuple[bool, ...]:
@@ -216,11 +197,11 @@ def _per_parameter(counts: Sequence[int], needs: Sequence[bool]) -> tuple[bool, 
 def _general_function(entry: Entry) -> type[torch.autograd.Function]:
     """Optional and variadic parameters: tensors travel flat."""
     redispatch = entry.overload._handle.redispatch_boxed
-    plans = Plans(entry.gradient) if entry.gradient is not None else None
+    plans = plans_of(entry)
     inputs, outputs = entry.signature.inputs, entry.signature.outputs
 
     def forward(ctx: Any, call: _Call, _: None, *flat: Any) -> Any:  # noqa: ANN401
-        made = _redispatch(redispatch, call.keyset, _group(inputs, call.counts, flat), call.attributes)
+        made = _redispatch(redispatch, call.keyset, grouped(inputs, call.counts, flat), call.attributes)
         results, call.output_counts = _flatten((made,) if len(outputs) == 1 else made)
         call.flat, call.arguments, call.keyset = [], (), None  # what must live is saved
         ctx.call = call
@@ -228,10 +209,10 @@ def _general_function(entry: Entry) -> type[torch.autograd.Function]:
             plan = plans(_per_parameter(call.counts, ctx.needs_input_grad[2:]))
             kept, ctx.saved_counts = _flatten(
                 [
-                    *(value for k, value in enumerate(_group(inputs, call.counts, flat)) if k in plan.inputs),
+                    *(value for k, value in enumerate(grouped(inputs, call.counts, flat)) if k in plan.inputs),
                     *(
                         value
-                        for k, value in enumerate(_group(outputs, call.output_counts, results))
+                        for k, value in enumerate(grouped(outputs, call.output_counts, results))
                         if k in plan.outputs
                     ),
                 ]
@@ -243,14 +224,14 @@ def _general_function(entry: Entry) -> type[torch.autograd.Function]:
 
     def backward(ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401
         if plans is None:
-            raise _not_differentiable(entry.where)
+            raise not_differentiable(entry.where, "detach the input")
         call, recorded = ctx.call, ctx.recorded
         needs = ctx.needs_input_grad[2:]
         plan = plans(_per_parameter(call.counts, needs))
         places = [*(("i", k) for k in recorded.inputs), *(("o", k) for k in recorded.outputs)]
         parameters = [*(inputs[k] for k in recorded.inputs), *(outputs[k] for k in recorded.outputs)]
-        values: Values = dict(zip(places, _group(parameters, ctx.saved_counts, ctx.saved_tensors), strict=True))
-        values.update((("g", k), g) for k, g in enumerate(_group(outputs, call.output_counts, gradients)))
+        values: Values = dict(zip(places, grouped(parameters, ctx.saved_counts, ctx.saved_tensors), strict=True))
+        values.update((("g", k), g) for k, g in enumerate(grouped(outputs, call.output_counts, gradients)))
         results: list[Any] = []
         for found, count in zip(run(plan, values, call.attributes), call.counts, strict=True):
             group = list(found) if isinstance(found, list | tuple) else [found]

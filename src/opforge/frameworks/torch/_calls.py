@@ -9,14 +9,14 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload, _OpNamespace
 
-from opforge.build import library_for
+from opforge.build import LoadedLibrary
 from opforge.errors import OpforgeError
 from opforge.frameworks.torch import _accelerator
 from opforge.frameworks.torch._adapter import adapter, last_failure
-from opforge.frameworks.torch._entries import Entry, find_entry, register_library
+from opforge.frameworks.torch._entries import ENTRIES, Entry
 from opforge.schema import Operator, registry
 
-__all__ = ["call", "decomposed", "publish", "register", "specialize"]
+__all__ = ["call", "decomposed", "publish", "register", "register_library", "specialize"]
 
 _KINDS: Final = (torch.Tensor, torch.nn.Parameter)
 _told_to_build = False
@@ -35,12 +35,15 @@ def register(operator: Operator) -> OpOverload:
     return overload
 
 
+def register_library(library: LoadedLibrary) -> list[Entry]:
+    """Make every operator of a kernel library known to PyTorch."""
+    return ENTRIES.register_library(library)
+
+
 def _entry(operator: Operator) -> Entry:
-    entry = find_entry(operator.key)
+    entry = ENTRIES.find_declared(operator)
     if entry is None:
-        register_library(library_for([operator]))
-        entry = find_entry(operator.key)
-        assert entry is not None
+        entry = ENTRIES.of_operator(operator)
         function = _function(operator, entry)
         for kind in _KINDS:
             operator.set_route(kind, function)

@@ -1,68 +1,42 @@
-"""Operators that are registered with PyTorch in this process, and how a kernel library's operators get there."""
+"""Operators that are registered with PyTorch in this process."""
 
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from opforge.build.abi import OPERATOR_FORMULA, OPERATOR_GRADIENT
-from opforge.build.library import LibraryOperator, LoadedLibrary
-from opforge.errors import ArgumentError
+from opforge.build.library import LibraryOperator
+from opforge.frameworks import _entries
+from opforge.frameworks._entries import Entries, described
 from opforge.frameworks.torch._adapter import adapter
-from opforge.schema import AnyDim, DType, GradientProgram, Signature, parse_types, registry, snake_case
+from opforge.schema import registry, snake_case
 
-__all__ = ["Entry", "all_entries", "entry_of", "find_entry", "register_library", "register_operators", "torch_name"]
+__all__ = ["ENTRIES", "Entry", "all_entries", "torch_name"]
 
 
-@dataclass
-class Entry:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Entry(_entries.Entry):
     """One registered operator.
 
     Attributes:
-        key: ``domain::Name:version``.
-        where: ``domain::Name``, for messages.
         namespace: ``torch.ops.<namespace>``.
         name: its name there.
         overload: what to call.
-        signature: parsed signature.
-        types: dtypes of each type variable.
-        gradient: gradient program, or None = not differentiable.
         autocast: rule under autocast.
-        flags: OPFORGE_OPERATOR bits.
-        library: the operator in its kernel library.
     """
 
-    key: str
-    where: str
     namespace: str
     name: str
     overload: Any
-    signature: Signature
-    types: dict[str, tuple[DType, ...]]
-    gradient: GradientProgram | None
     autocast: str
-    flags: int
-    library: LibraryOperator = field(repr=False)
-
-    @property
-    def is_formula(self) -> bool:
-        """Whether it is elementwise with broadcasting."""
-        return bool(self.flags & OPERATOR_FORMULA)
 
     @property
     def torch_name(self) -> str:
         """``namespace::name``."""
         return f"{self.namespace}::{self.name}"
-
-    @property
-    def data_dependent(self) -> bool:
-        """Whether an output's size depends on data."""
-        return any(isinstance(dim, AnyDim) for output in self.signature.outputs for dim in output.dims)
 
     @functools.cached_property
     def plain(self) -> bool:
@@ -70,8 +44,6 @@ class Entry:
         return not any(p.optional or p.variadic for p in (*self.signature.inputs, *self.signature.outputs))
 
 
-_lock = threading.RLock()
-_entries: dict[str, Entry] = {}
 _names: dict[str, str] = {}  # namespace::name -> key
 _torch_libraries: Final[
     dict[str, torch.library.Library]
@@ -89,52 +61,16 @@ def torch_name(domain: str, name: str, version: int) -> tuple[str, str]:
     return domain.replace(".", "_"), host_name if version >= newest else f"{host_name}_v{version}"
 
 
-def register_library(library: LoadedLibrary) -> list[Entry]:
-    """Register every operator of a kernel library. What is registered already stays as it is."""
-    return register_operators(library.operators.values())
-
-
-def register_operators(operators: Iterable[LibraryOperator]) -> list[Entry]:
-    """Register these operators of a kernel library."""
-    with _lock:
-        return [_register(operator) for operator in operators]
-
-
-def _register(operator: LibraryOperator) -> Entry:
-    known = _entries.get(operator.key)
-    if known is not None:
-        if known.library.schema_hash != operator.schema_hash:
-            raise ArgumentError(
-                "another operator of this name is registered with PyTorch",
-                where=operator.key,
-                expected=f"{known.signature} ({known.library.schema_hash[:12]})",
-                got=f"{operator.signature} ({operator.schema_hash[:12]})",
-                hint="raise since= for a changed operator, or restart the process (the notebook's kernel)",
-            )
-        return known
+def _make(operator: LibraryOperator) -> Entry:
     namespace, name = torch_name(operator.domain, operator.name, operator.since_version)
     if _names.get(f"{namespace}::{name}", operator.key) != operator.key:
         # An older version took the plain name before this one was declared; names of graphs in use stay what they are.
         name = f"{name}_v{operator.since_version}"
-    signature = Signature.parse(operator.signature, where=operator.key)
-    where = f"{operator.domain}::{operator.name}"
+    fields = described(operator)
     adapter().define(operator.address, namespace, name)
-    entry = Entry(
-        key=operator.key,
-        where=where,
-        namespace=namespace,
-        name=name,
-        overload=getattr(getattr(torch.ops, namespace), name).default,
-        signature=signature,
-        types=parse_types(operator.types, signature, where=where),
-        gradient=GradientProgram.parse(operator.gradient, where=where) if operator.gradient else None,
-        autocast=operator.autocast,
-        flags=operator.flags,
-        library=operator,
-    )
-    _entries[operator.key] = entry
+    overload = getattr(getattr(torch.ops, namespace), name).default
+    entry = Entry(**fields, namespace=namespace, name=name, overload=overload, autocast=operator.autocast)
     _names[entry.torch_name] = operator.key
-    _complete(entry)
     return entry
 
 
@@ -156,26 +92,5 @@ def _complete(entry: Entry) -> None:
     _decompose.register(entry)
 
 
-def find_entry(key: str) -> Entry | None:
-    """Return the registered operator ``domain::Name:version``, or None."""
-    return _entries.get(key)
-
-
-def entry_of(key: str) -> Entry:
-    """Return the registered operator ``domain::Name:version``, which gradient programs name."""
-    entry = _entries.get(key)
-    if entry is None:
-        raise ArgumentError(
-            "the operator is not registered with PyTorch", where=key, hint="call opforge.torch.register"
-        )
-    return entry
-
-
-def all_entries() -> list[Entry]:
-    """Return what is registered, gradient operators included."""
-    return list(_entries.values())
-
-
-def is_gradient(entry: Entry) -> bool:
-    """Whether it is a generated gradient operator."""
-    return bool(entry.flags & OPERATOR_GRADIENT)
+ENTRIES: Final = Entries("PyTorch", "opforge.torch", _make, _complete)
+all_entries = ENTRIES.all

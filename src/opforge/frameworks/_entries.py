@@ -1,0 +1,161 @@
+"""Operators that are registered with a framework in this process: what hosts keep of each, and how they get there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from opforge.build import LoadedLibrary, library_for
+from opforge.build.abi import OPERATOR_FORMULA, OPERATOR_PURE
+from opforge.build.library import LibraryOperator
+from opforge.errors import ArgumentError
+from opforge.schema import AnyDim, DType, GradientProgram, Operator, Signature, parse_types
+
+__all__ = ["Entries", "Entry", "described"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Entry:
+    """An operator in a framework; hosts add what is their own.
+
+    Attributes:
+        key: ``domain::Name:version``.
+        where: ``domain::Name``, for messages.
+        signature: parsed signature.
+        types: dtypes of each type variable.
+        gradient: gradient program, or None = not differentiable.
+        flags: OPFORGE_OPERATOR bits.
+        library: the operator in its kernel library.
+    """
+
+    key: str
+    where: str
+    signature: Signature
+    types: dict[str, tuple[DType, ...]]
+    gradient: GradientProgram | None
+    flags: int
+    library: LibraryOperator = field(repr=False)
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether it is elementwise with broadcasting."""
+        return bool(self.flags & OPERATOR_FORMULA)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether equal inputs give equal outputs and nothing else happens."""
+        return bool(self.flags & OPERATOR_PURE)
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether an output's size depends on data."""
+        return any(isinstance(dim, AnyDim) for output in self.signature.outputs for dim in output.dims)
+
+
+E = TypeVar("E", bound=Entry)
+
+
+def described(operator: LibraryOperator) -> dict[str, Any]:
+    """Read what a kernel library says of an operator: the fields of `Entry`."""
+    where = f"{operator.domain}::{operator.name}"
+    signature = Signature.parse(operator.signature, where=operator.key)
+    return {
+        "key": operator.key,
+        "where": where,
+        "signature": signature,
+        "types": parse_types(operator.types, signature, where=where),
+        "gradient": GradientProgram.parse(operator.gradient, where=where) if operator.gradient else None,
+        "flags": operator.flags,
+        "library": operator,
+    }
+
+
+class Entries(Generic[E]):
+    """What is registered with one framework; gradient operators included."""
+
+    def __init__(
+        self, host: str, package: str, make: Callable[[LibraryOperator], E], complete: Callable[[E], None] | None = None
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            host: the framework, for messages.
+            package: where its ``register`` is, for messages.
+            make: registers an operator natively and returns its entry.
+            complete: registers what needs the entry, such as gradients.
+        """
+        self._host, self._package, self._make, self._complete = host, package, make, complete
+        self._lock = threading.RLock()
+        self._entries: dict[str, E] = {}
+
+    def register(self, operators: Iterable[LibraryOperator]) -> list[E]:
+        """Register operators of a kernel library. What is registered already stays as it is.
+
+        Raises:
+            ArgumentError: another operator of the same name and version is registered; the message names both.
+        """
+        with self._lock:
+            return [self._register(operator) for operator in operators]
+
+    def register_library(self, library: LoadedLibrary) -> list[E]:
+        """Register every operator of a kernel library."""
+        return self.register(library.operators.values())
+
+    def _register(self, operator: LibraryOperator) -> E:
+        known = self._entries.get(operator.key)
+        if known is None:
+            entry = self._entries[operator.key] = self._make(operator)
+            if self._complete is not None:
+                self._complete(entry)
+            return entry
+        if known.library.schema_hash != operator.schema_hash:
+            raise ArgumentError(
+                f"another operator of this name is registered with {self._host}",
+                where=operator.key,
+                expected=f"{known.signature} ({known.library.schema_hash[:12]})",
+                got=f"{operator.signature} ({operator.schema_hash[:12]})",
+                hint="raise since= for a changed operator, or restart the process (the notebook's kernel)",
+            )
+        return known
+
+    def find(self, key: str) -> E | None:
+        """Return the registered operator ``domain::Name:version``, or None."""
+        return self._entries.get(key)
+
+    def find_declared(self, operator: Operator) -> E | None:
+        """Return the entry of this very declaration, or None."""
+        entry = self._entries.get(operator.key)
+        return entry if entry is not None and entry.library.schema_hash == operator.schema_hash else None
+
+    def of_operator(self, operator: Operator) -> E:
+        """Return the entry of an operator, building and registering its library where that has not happened yet.
+
+        Raises:
+            ArgumentError: another declaration of the name is registered; the message names both.
+        """
+        entry = self.find_declared(operator)
+        if entry is None:
+            self.register_library(library_for([operator]))
+            entry = self._entries[operator.key]
+        return entry
+
+    def of_key(self, key: str) -> E:
+        """Return the registered operator ``domain::Name:version``, which gradient programs name.
+
+        Raises:
+            ArgumentError: it is not registered.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            raise ArgumentError(
+                f"the operator is not registered with {self._host}",
+                where=key,
+                hint=f"call {self._package}.register",
+            )
+        return entry
+
+    def all(self) -> list[E]:
+        """Return what is registered."""
+        return list(self._entries.values())
