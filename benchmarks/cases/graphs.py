@@ -6,6 +6,7 @@ is the same network with the framework's own GELU in the operator's place, in th
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import time
@@ -28,7 +29,7 @@ def _numbers() -> tuple[list[np.ndarray[Any, Any]], np.ndarray[Any, Any], np.nda
     """Weights and biases in turn, inputs, wanted outputs."""
     draw = np.random.default_rng(0)
     values = []
-    for rows, columns in zip(SIZES, SIZES[1:], strict=False):
+    for rows, columns in itertools.pairwise(SIZES):
         values += [draw.standard_normal((rows, columns)) / np.sqrt(rows), draw.standard_normal(columns) * 0.1]
     x, y = draw.standard_normal((ROWS, SIZES[0])), draw.standard_normal((ROWS, SIZES[-1]))
     return [v.astype(np.float32) for v in values], x.astype(np.float32), y.astype(np.float32)
