@@ -73,6 +73,23 @@ void for_units(RunContext& context, int64_t units, F&& f) {
 // Piece `i` of [0, n) cut into `pieces` even ranges.
 inline int64_t cut(int64_t n, int64_t pieces, int64_t i) { return n * i / pieces; }
 
+// So many strips of rows that several threads get some each, unless rows are fewer.
+inline int64_t strips_for(int32_t threads, int64_t height, int64_t strips) {
+  if (threads > 1) strips = greater<int64_t>(strips, 2 * int64_t{threads});
+  return greater<int64_t>(1, lesser(strips, height));
+}
+
+// Calls f(image, block, y0, y1) for strips of rows of every channel block. The blocks of a strip are
+// neighbours, so that a thread gets the rows that it wrote in the node before, and has them in its cache.
+template <class F>
+void for_strips(RunContext& context, int64_t images, int64_t blocks, int64_t height, int64_t strips, F&& f) {
+  strips = strips_for(context.threads, height, strips);
+  for_units(context, images * strips * blocks, [&](int64_t, int64_t unit) {
+    const int64_t strip = unit / blocks % strips;
+    f(unit / blocks / strips, unit % blocks, cut(height, strips, strip), cut(height, strips, strip + 1));
+  });
+}
+
 // Scratch floats rounded up so that neighbours do not share cache lines.
 inline int64_t scratch_floats(int64_t n) { return (n + 31) / 16 * 16; }
 

@@ -151,7 +151,7 @@ int64_t tile_count(const ConvArgs& a) {
   return a.y.images * ceil_div(a.y.height, 4) * ceil_div(a.y.width, 4);
 }
 
-Cuts cuts_of(const ConvState& s, const ConvArgs& a) {
+Cuts cuts_of(const ConvState& s, const ConvArgs& a, int32_t threads) {
   Cuts cuts;
   const int64_t height = a.y.height, width = a.y.width, images = a.y.images;
   const int64_t taps = s.algorithm == Algorithm::kWinograd ? 36 : int64_t{s.kernel[0]} * s.kernel[1];
@@ -184,9 +184,10 @@ Cuts cuts_of(const ConvState& s, const ConvArgs& a) {
                           (144 * (padded8(s.channels_in) + padded8(s.channels_out)));
       const int64_t most =
           s.winograd_tiles > 0 ? s.winograd_tiles : lesser<int64_t>(84, greater<int64_t>(14, fit));
-      const int64_t batches = ceil_div(tiles, most);
-      cuts.batch = ceil_div(tiles, batches);
       cuts.shared = weights > 1 << 20;
+      int64_t batches = ceil_div(tiles, most);
+      if (!cuts.shared && threads > 1) batches = lesser(tiles, ceil_div(batches, threads) * threads);
+      cuts.batch = ceil_div(tiles, batches);
       break;
     }
   }
@@ -240,7 +241,7 @@ Status conv_infer(InferContext& c) {
   const ConvArgs a = conv_args(s, x, y);
   if (!halo_reaches(s, a))
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the halo of X is smaller than what the convolution reads");
-  const Cuts cuts = cuts_of(s, a);
+  const Cuts cuts = cuts_of(s, a, 1);  // the largest batches
   c.scratch_bytes = 4 * scratch_per_slot(s, a, cuts) * (cuts.shared ? 1 : c.max_threads);
   return OPFORGE_STATUS_OK;
 }
@@ -295,14 +296,16 @@ void run_groups(RunContext& c, const ConvState& s, const ConvArgs& a, const Cuts
 void run_direct(RunContext& c, const ConvArgs& a, const Cuts& cuts) {
   const int64_t blocks = blocks16(a.y.channels), height = a.y.height,
                 groups = ceil_div(a.y.images, cuts.images);
-  // Too few strips for the threads: the output blocks are cut too, in whole register tiles.
-  const int64_t units = cuts.strips * groups;
-  const int64_t pieces = c.threads == 1 || units >= 4 * c.threads ? 1 : ceil_div(blocks, 4);
+  // Too few strips for the threads: more of them where weights are few, so that threads find the rows that
+  // they wrote; else the output blocks are cut too, in whole register tiles.
+  int64_t strips = cuts.strips;
+  if (!cuts.fetch_ahead && strips * groups < 2 * c.threads) strips = strips_for(c.threads, height, strips);
+  const int64_t units = strips * groups;
+  const int64_t pieces = c.threads == 1 || units >= 2 * c.threads ? 1 : ceil_div(blocks, 4);
   for_units(c, units * pieces, [&](int64_t, int64_t unit) {
-    const int64_t piece = unit % pieces, strip = unit / pieces % cuts.strips,
-                  group = unit / pieces / cuts.strips;
+    const int64_t piece = unit % pieces, strip = unit / pieces % strips, group = unit / pieces / strips;
     isa_table().conv_direct(a, group * cuts.images, lesser<int64_t>(a.y.images, (group + 1) * cuts.images),
-                            cut(height, cuts.strips, strip), cut(height, cuts.strips, strip + 1), piece * 4,
+                            cut(height, strips, strip), cut(height, strips, strip + 1), piece * 4,
                             pieces == 1 ? blocks : lesser(blocks, piece * 4 + 4));
   });
 }
@@ -310,7 +313,7 @@ void run_direct(RunContext& c, const ConvArgs& a, const Cuts& cuts) {
 void run_units(RunContext& c, const ConvState& s, ConvArgs a) {
   const IsaTable& isa = isa_table();
   const int64_t images = a.y.images, blocks = blocks16(a.y.channels), height = a.y.height;
-  const Cuts cuts = cuts_of(s, a);
+  const Cuts cuts = cuts_of(s, a, c.threads);
   const int64_t per_slot = scratch_per_slot(s, a, cuts), strips = cuts.strips;
   float* scratch = static_cast<float*>(c.scratch);
   a.tile_blocks = static_cast<int32_t>(cuts.tile_blocks);
@@ -330,11 +333,10 @@ void run_units(RunContext& c, const ConvState& s, ConvArgs a) {
       });
       break;
     case Algorithm::kDepthwise:
-      for_units(c, images * blocks * strips, [&](int64_t, int64_t unit) {
-        const int64_t strip = unit % strips, block = unit / strips % blocks;
-        isa.conv_depthwise(a, unit / strips / blocks, block, cut(height, strips, strip),
-                           cut(height, strips, strip + 1));
-      });
+      for_strips(c, images, blocks, height, strips,
+                 [&](int64_t image, int64_t block, int64_t y0, int64_t y1) {
+                   isa.conv_depthwise(a, image, block, y0, y1);
+                 });
       break;
     case Algorithm::kWinograd:
       run_winograd(c, s, a, cuts);

@@ -173,13 +173,9 @@ Status formula_run(RunContext& c) {
     EpilogueRun run;
     const Status status = run.prepare_formula(c, s.program);
     if (status != OPFORGE_STATUS_OK) return status;
-    const int64_t blocks = blocks16(y.shape[1]), height = y.shape[2];
-    const int64_t strips = greater<int64_t>(1, lesser(height, height * y.shape[3] / 1024));
-    for_units(c, y.shape[0] * blocks * strips, [&](int64_t, int64_t unit) {
-      const int64_t strip = unit % strips;
-      run.run_formula(unit / strips / blocks, unit / strips % blocks, cut(height, strips, strip),
-                      cut(height, strips, strip + 1));
-    });
+    for_strips(
+        c, y.shape[0], blocks16(y.shape[1]), y.shape[2], y.shape[2] * y.shape[3] / 1024,
+        [&](int64_t image, int64_t block, int64_t y0, int64_t y1) { run.run_formula(image, block, y0, y1); });
     return OPFORGE_STATUS_OK;
   }
   opforge_tensor in[bytecode::kMaxInputs], out[bytecode::kMaxOutputs];

@@ -72,12 +72,10 @@ Status pool_run(RunContext& c) {
   a.dilation_h = s.dilations[0], a.dilation_w = s.dilations[1];
   a.pad_top = s.pads[0], a.pad_left = s.pads[1], a.pad_bottom = s.pads[2], a.pad_right = s.pads[3];
   a.average = s.average, a.count_include_pad = s.count_padding;
-  const int64_t blocks = blocks16(a.y.channels), strips = greater<int64_t>(1, y.shape[2] * y.shape[3] / 4096);
-  for_units(c, a.y.images * blocks * strips, [&](int64_t, int64_t unit) {
-    const int64_t strip = unit % strips;
-    isa_table().pool(a, unit / strips / blocks, unit / strips % blocks, cut(y.shape[2], strips, strip),
-                     cut(y.shape[2], strips, strip + 1));
-  });
+  for_strips(c, a.y.images, blocks16(a.y.channels), y.shape[2], y.shape[2] * y.shape[3] / 4096,
+             [&](int64_t image, int64_t block, int64_t y0, int64_t y1) {
+               isa_table().pool(a, image, block, y0, y1);
+             });
   return OPFORGE_STATUS_OK;
 }
 
@@ -142,13 +140,10 @@ Status resize_run(RunContext& c) {
   if (is_nhwc(c.inputs[0])) return nhwc_resize(c, s.h, s.w), OPFORGE_STATUS_OK;
   keep_others(c, s.part);
   const Image x = image_of(c.inputs[0]), y = s.part.of(image_of(c.outputs[0]), s.channels);
-  const int64_t blocks = blocks16(x.channels),
-                strips = greater<int64_t>(1, int64_t(y.height) * y.width / 16384);
-  for_units(c, x.images * blocks * strips, [&](int64_t, int64_t unit) {
-    const int64_t strip = unit % strips;
-    isa_table().resize_nearest(x, y, s.h, s.w, unit / strips / blocks, unit / strips % blocks,
-                               cut(x.height, strips, strip), cut(x.height, strips, strip + 1));
-  });
+  for_strips(c, x.images, blocks16(x.channels), x.height, int64_t(y.height) * y.width / 16384,
+             [&](int64_t image, int64_t block, int64_t y0, int64_t y1) {
+               isa_table().resize_nearest(x, y, s.h, s.w, image, block, y0, y1);
+             });
   return OPFORGE_STATUS_OK;
 }
 
