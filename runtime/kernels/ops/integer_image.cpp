@@ -286,10 +286,10 @@ Status pool_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"opforge", "IntegerAdd", 1, 1, pair_load, pair_infer, add_run, 0, 2},
-    {"opforge", "IntegerMul", 1, 1, pair_load, pair_infer, mul_run, 0, 2},
-    {"opforge", "IntegerTable", 1, 1, lookup_load, lookup_infer, lookup_run, 0, 2},
-    {"opforge", "IntegerPool", 1, 1, pool_load, pool_infer, pool_run},
+    {"opforge", "IntegerAdd", 1, 1, pair_load, pair_infer, add_run, kPerImage, 2},
+    {"opforge", "IntegerMul", 1, 1, pair_load, pair_infer, mul_run, kPerImage, 2},
+    {"opforge", "IntegerTable", 1, 1, lookup_load, lookup_infer, lookup_run, kPerImage, 2},
+    {"opforge", "IntegerPool", 1, 1, pool_load, pool_infer, pool_run, kPerImage},
 };
 
 }  // namespace
