@@ -33,6 +33,17 @@ Status load_epilogue(LoadContext& context, int32_t first, Epilogue* epilogue) {
   return OPFORGE_STATUS_OK;
 }
 
+Status sizes_differ(RunContext& context, int index, const Tensor& t, const Tensor& output) {
+  const auto size = [](const Tensor& of, int axis) {
+    return static_cast<long long>(of.shape.rank >= axis ? of.shape[-axis] : 1);
+  };
+  return context.fail(
+      &context, OPFORGE_STATUS_INVALID_ARGUMENT,
+      "operand %d is an image of %lld x %lld, the result one of %lld x %lld: sizes that differ "
+      "in how they are rounded are taken as equal, which they are not for this input",
+      index, size(t, 2), size(t, 1), size(output, 2), size(output, 1));
+}
+
 Status EpilogueRun::prepare(RunContext& context, const Epilogue& epilogue, const Tensor& output) {
   program_ = epilogue.program;
   if (program_ == nullptr) return OPFORGE_STATUS_OK;
@@ -101,17 +112,21 @@ Status EpilogueRun::prepare_item(RunContext& context, int index, const Tensor& t
     item->kind = Kind::kSame;
     return OPFORGE_STATUS_OK;
   }
-  const Status status = c16_ ? prepare_c16(context, t, item) : prepare_plain(context, t, item);
+  const Status status = c16_ ? prepare_c16(context, index, t, output, item) : prepare_plain(context, t, item);
   regular_ = regular_ && (item->kind != Kind::kRows || item->regular);
   return status;
 }
 
 // [C, 1, 1], [1, C, 1, 1] or [N, C, 1, 1], plain or c16 (with one pixel both hold the channels in a row).
-Status EpilogueRun::prepare_c16(RunContext& context, const Tensor& t, Item* item) {
+Status EpilogueRun::prepare_c16(RunContext& context, int index, const Tensor& t, const Tensor& output,
+                                Item* item) {
   const int rank = t.shape.rank;
   const bool ones = rank >= 3 && t.shape[-1] == 1 && t.shape[-2] == 1 && t.shape[-3] == channels_;
   const bool halo = t.layout.top + t.layout.left + t.layout.bottom + t.layout.right != 0;
   const int64_t images = rank == 4 ? t.shape[0] : 1;
+  if (is_c16(t) && rank == 4 && shape_.rank == 4 && t.shape[1] == channels_ &&
+      !same_shape(t.shape, output.shape) && !(ones && !halo))
+    return sizes_differ(context, index, t, output);
   if (!ones || rank > 4 || halo || (images != 1 && images != shape_[0]))
     return context.fail(
         &context, OPFORGE_STATUS_UNSUPPORTED,

@@ -18,6 +18,8 @@ struct Epilogue {
 
 // Links attribute `epilogue` when there is one.
 Status load_epilogue(LoadContext& context, int32_t first, Epilogue* epilogue);
+// Refuses an image whose size the compiler presumed to be that of the result.
+Status sizes_differ(RunContext& context, int index, const Tensor& t, const Tensor& output);
 
 // The operands of one run, prepared before the loops start.
 class EpilogueRun {
@@ -49,7 +51,7 @@ class EpilogueRun {
                         int64_t column0, int64_t row_stride);
   Status prepare_item(RunContext& context, int index, const Tensor& t, const Tensor& output, Item* item);
   Status prepare_plain(RunContext& context, const Tensor& t, Item* item);
-  Status prepare_c16(RunContext& context, const Tensor& t, Item* item);
+  Status prepare_c16(RunContext& context, int index, const Tensor& t, const Tensor& output, Item* item);
   int64_t row_offset(const Item& item, int64_t row) const;
 
   const bytecode::Program* program_ = nullptr;

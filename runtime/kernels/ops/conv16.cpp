@@ -354,7 +354,8 @@ Status prepare_run(RunContext& c, const ConvState& s, ConvArgs* a, EpilogueRun* 
   if (status != OPFORGE_STATUS_OK) return status;
   if (s.residual >= 0) {
     const Tensor& r = c.inputs[s.residual];
-    if (!is_f32(r) || !same_shape(r.shape, y.shape) || !same_layout(r.layout, y.layout))
+    if (!same_shape(r.shape, y.shape)) return sizes_differ(c, s.residual, r, y);
+    if (!is_f32(r) || !same_layout(r.layout, y.layout))
       return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the residual is not laid out as the output");
     a->residual = r.as<float>();
   }

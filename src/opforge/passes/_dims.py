@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
-__all__ = ["Dim", "parse", "unknown"]
+__all__ = ["Dim", "parse", "presumably_equal", "unknown"]
 
 _Terms = tuple[tuple[tuple[str, ...], int], ...]
 
@@ -45,6 +46,22 @@ class Dim:
             for atom in monomial:
                 found |= _floors[atom][0].names if atom in _floors else {atom}
         return frozenset(found)
+
+    def at(self, sizes: Mapping[str, int]) -> int | None:
+        """Return the number for sizes of all names; None where a division by a name takes part."""
+        total = 0
+        for monomial, c in self.terms:
+            for atom in monomial:
+                if atom in _floors:
+                    inner = _floors[atom][0].at(sizes)
+                    factor = None if inner is None else inner // _floors[atom][1]
+                else:
+                    factor = sizes.get(atom)
+                if factor is None:
+                    return None
+                c *= factor
+            total += c
+        return total
 
     def __add__(self, other: Dim | int) -> Dim:
         out = dict(self.terms)
@@ -134,6 +151,27 @@ def _floor(rest: Dim, d: int) -> Dim:
     _floors[text] = (rest, d)
     return Dim({(text,): 1})
 
+
+def presumably_equal(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are equal, or are for every input of the sizes that image networks are made for.
+
+    Sizes that went through different strides and came together again differ in form: ``((N+1)//2)`` and ``(N//2)``.
+    What is built on that must check the sizes when it runs.
+    """
+    if a == b:
+        return True
+    if a.constant is not None or b.constant is not None or a.names != b.names:
+        return False
+    for step in (_STRIDES, 3 * _STRIDES):
+        sizes = {name: step * (k + 1) for k, name in enumerate(sorted(a.names))}
+        one = a.at(sizes)
+        if one is None or one != b.at(sizes):
+            return False
+    return True
+
+
+_STRIDES = 1 << 10
+"""All strides of an image network, multiplied, divide this."""
 
 _counter = 0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from opforge.passes import _edit
-from opforge.passes._dims import Dim, unknown
+from opforge.passes._dims import Dim, presumably_equal, unknown
 
 __all__ = ["RULES", "broadcast", "window"]
 
@@ -19,8 +19,8 @@ Rule = Callable[[ir.Node, Sequence[Shape | None], Sequence[Known]], Shape | None
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Broadcast as NumPy does.
 
-    Two different expressions over the same name that meet are presumed equal and the shorter one is kept (sizes that
-    went through different strides and came together again); of unrelated names nothing is known.
+    Sizes that are presumably equal are taken as equal, and the shorter expression is kept; of others nothing is known,
+    since one of them may turn out to be 1.
     """
     rank = max((len(s) for s in shapes), default=0)
     out: Shape = []
@@ -35,7 +35,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
                 met = dim
             elif dim.constant is not None or met.constant is not None:
                 met = dim if dim.constant is not None else met
-            elif met.names & dim.names:
+            elif presumably_equal(met, dim):
                 met = min((met, dim), key=lambda d: (len(str(d)), str(d)))
             else:
                 met = unknown()
@@ -216,12 +216,15 @@ def _span(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
         return unknown()
     first = Dim.of(s) if s >= 0 else size + s
     if e is None:
-        return end - first if s >= 0 else unknown()  # an end that is a length of another tensor is presumed to fit
-    if e >= 2**31 - 1:
-        return size - first if s >= 0 else Dim.of(-s)
-    if e < 0:
-        return size + e - first
-    return Dim.of(e - s) if s >= 0 and n is None and e <= 8 else unknown()
+        # Of a table, an end that is a length of another tensor is presumed to fit: more rows than it has would not
+        # meet that tensor. One row would, and of an open size any number of rows may be there.
+        return end - first if s >= 0 and (end == size or (n or 0) > 1) else unknown()
+    if s < 0 <= e < 2**31 - 1:
+        return unknown()
+    last = size if e >= 2**31 - 1 else size + e if e < 0 else end
+    # A number here would be one of a tensor that is long enough, which nobody knows: of N rows [0:3] are 3, or N.
+    length = last - first
+    return length if length.constant is None else unknown()
 
 
 RULES: dict[str, Rule] = {

@@ -9,6 +9,7 @@ import numpy as np
 from opforge.bin.lowering import formula
 from opforge.bin.lowering.graph import FLOAT, FLOATS, HALVES, Graph, Node, Value
 from opforge.bin.lowering.select import ELEMENTWISE
+from opforge.passes._dims import presumably_equal
 
 __all__ = ["blocked_operand", "fuse", "same_shape"]
 
@@ -119,10 +120,10 @@ def _fits(host: Node, value: Value, root: Value, region: list[Node]) -> bool:
 
 
 def same_shape(a: Value, b: Value) -> bool:
-    """Tell whether two shapes are equal, or equal but for names that are presumed equal where they meet."""
+    """Tell whether two shapes are equal, or presumed to be; what is built on that checks the sizes when it runs."""
     if a.dims is None or b.dims is None or len(a.dims) != len(b.dims):
         return False
-    return all(x == y or (x.constant is None and y.constant is None) for x, y in zip(a.dims, b.dims, strict=True))
+    return all(presumably_equal(x, y) for x, y in zip(a.dims, b.dims, strict=True))
 
 
 def _broadcasts(v: Value, root: Value) -> bool:
