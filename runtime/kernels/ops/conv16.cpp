@@ -1,72 +1,15 @@
-// conv16.cpp: convolutions on c16 values with packed weights: opforge::Conv and opforge::ConvTranspose.
-#include "kernels/epilogue.h"
-#include "kernels/part.h"
+// conv16.cpp: opforge::Conv: convolutions on c16 values with packed weights.
+#include "kernels/conv16.h"
 
 namespace opforge {
 namespace {
 
 using namespace kernels;
 
-enum class Algorithm : int32_t { kDirect, kFirst, kDepthwise, kWinograd };
-
-struct ConvState {
-  Algorithm algorithm = Algorithm::kDirect;
-  int64_t channels_in = 0, channels_out = 0;
-  int32_t kernel[2], strides[2], dilations[2], pads[4];
-  Activation activation;
-  const float* bias = nullptr;
-  Epilogue epilogue;
-  int32_t residual = -1;  // input index
-  Part part;
-  bool nhwc = false;                                          // first: X is [N, H, W, C]
-  int64_t tile_blocks = 0, strip_kb = 0, winograd_tiles = 0;  // what tuning chose, 0 = by the shapes
-  int64_t groups = 1;                                         // direct
-  const float *merged = nullptr, *merged_bias = nullptr;      // ConvTranspose into a plain output
-};
-
-Status bad_weights(LoadContext& c, const char* packing) {
-  return c.fail(&c, OPFORGE_STATUS_CORRUPT, "W is not a constant f32 tensor of the node's shape packed as %s",
-                packing);
-}
-
-// What both nodes have: channels, activation, bias, epilogue.
-Status load_common(LoadContext& c, ConvState* s, int32_t first_operand) {
-  const Attributes& a = *c.attributes;
-  s->channels_in = a.get_int("channels_in", 0);
-  s->channels_out = a.get_int("channels_out", 0);
-  read_ints(a, "kernel_shape", 2, 1, s->kernel);
-  read_ints(a, "strides", 2, 1, s->strides);
-  read_ints(a, "dilations", 2, 1, s->dilations);
-  read_ints(a, "pads", 4, 0, s->pads);
-  const auto in_range = [](int32_t v, int32_t lo) { return v >= lo && v <= 1 << 20; };
-  bool good = s->channels_in >= 1 && s->channels_out >= 1;
-  for (int i = 0; i < 2; ++i)
-    good = good && in_range(s->kernel[i], 1) && in_range(s->strides[i], 1) && in_range(s->dilations[i], 1);
-  for (int i = 0; i < 4; ++i) good = good && in_range(s->pads[i], 0);
-  if (!good || c.n_inputs < 2)
-    return c.fail(&c, OPFORGE_STATUS_CORRUPT,
-                  "channels, kernel_shape, strides, dilations or pads out of range");
-  if (!read_activation(a, &s->activation))
-    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown activation");
-  s->activation.on_sum = a.get_int("activation_on_sum", 0) != 0;
-  const Tensor* bias = c.n_inputs > 2 && c.inputs[2].present() ? &c.inputs[2] : nullptr;
-  if (bias != nullptr &&
-      (bias->data == nullptr || !is_f32(*bias) || bias->shape.elements() != s->channels_out))
-    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the bias is not a constant f32 vector of channels_out values");
-  s->bias = padded_bias(c, bias, s->channels_out);
-  if (s->bias == nullptr) return no_memory(c);
-  return load_epilogue(c, first_operand, &s->epilogue);
-}
-
-bool weights_are(const Tensor& w, Packing packing, int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
-  return w.data != nullptr && is_f32(w) && w.packing == packing && w.shape.rank == 4 && w.shape[0] == d0 &&
-         w.shape[1] == d1 && w.shape[2] == d2 && w.shape[3] == d3;
-}
-
 Status conv_load(LoadContext& c) {
   ConvState* s = new_state<ConvState>(c);
   if (s == nullptr) return no_memory(c);
-  const Status status = load_common(c, s, 4);
+  const Status status = load_conv(c, s, 4);
   if (status != OPFORGE_STATUS_OK) return status;
   if (const Status wrong = load_part(c, s->channels_out, 3, &s->part)) return wrong;
   if (s->part.any() && (s->epilogue.program != nullptr || c.n_inputs > 4))
@@ -112,27 +55,6 @@ Status conv_load(LoadContext& c) {
   if (s->groups > 1 && s->algorithm != Algorithm::kDirect)
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "only the algorithm direct has groups");
   return OPFORGE_STATUS_OK;
-}
-
-// X with its dimensions in the order N, C, H, W.
-Tensor in_order(const ConvState& s, Tensor x) {
-  const Shape given = x.shape;
-  if (s.nhwc && given.rank == 4)
-    x.shape.dims[1] = given[3], x.shape.dims[2] = given[1], x.shape.dims[3] = given[2];
-  return x;
-}
-
-ConvArgs conv_args(const ConvState& s, const Tensor& x, const Tensor& y) {
-  ConvArgs a{};
-  a.x_step = s.nhwc ? static_cast<int32_t>(s.channels_in) : 1;
-  a.x = image_of(in_order(s, x)), a.y = s.part.of(image_of(y), s.channels_out);
-  a.bias = s.bias;
-  a.kernel_h = s.kernel[0], a.kernel_w = s.kernel[1];
-  a.stride_h = s.strides[0], a.stride_w = s.strides[1];
-  a.dilation_h = s.dilations[0], a.dilation_w = s.dilations[1];
-  a.pad_top = s.pads[0], a.pad_left = s.pads[1];
-  a.activation = s.activation;
-  return a;
 }
 
 constexpr int64_t kMuchWeight = 1 << 18;  // bytes: from here on it counts how often weights are read
@@ -348,106 +270,19 @@ void run_units(RunContext& c, const ConvState& s, ConvArgs a) {
   }
 }
 
-Status prepare_run(RunContext& c, const ConvState& s, ConvArgs* a, EpilogueRun* epilogue) {
-  const Tensor& y = c.outputs[0];
-  const Status status = epilogue->prepare(c, s.epilogue, y);
-  if (status != OPFORGE_STATUS_OK) return status;
-  if (s.residual >= 0) {
-    const Tensor& r = c.inputs[s.residual];
-    if (!same_shape(r.shape, y.shape)) return sizes_differ(c, s.residual, r, y);
-    if (!is_f32(r) || !same_layout(r.layout, y.layout))
-      return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the residual is not laid out as the output");
-    a->residual = r.as<float>();
-  }
-  a->weights = c.inputs[1].as<float>();
-  a->epilogue = epilogue->function(), a->user = epilogue->user();
-  return OPFORGE_STATUS_OK;
-}
-
 Status conv_run(RunContext& c) {
   const ConvState& s = *static_cast<ConvState*>(c.state);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
   keep_others(c, s.part);
   ConvArgs a = conv_args(s, c.inputs[0], c.outputs[0]);
   EpilogueRun epilogue;
-  const Status status = prepare_run(c, s, &a, &epilogue);
+  const Status status = prepare_conv(c, s, &a, &epilogue);
   if (status == OPFORGE_STATUS_OK) run_units(c, s, a);
   return status;
 }
 
-// ---- ConvTranspose
-// ------------------------------------------------------------------------------------------
-Status deconv_load(LoadContext& c) {
-  ConvState* s = new_state<ConvState>(c);
-  if (s == nullptr) return no_memory(c);
-  const Status status = load_common(c, s, 3);
-  if (status != OPFORGE_STATUS_OK) return status;
-  if (s->kernel[0] != 2 || s->kernel[1] != 2 || s->strides[0] != 2 || s->strides[1] != 2)
-    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "opforge::ConvTranspose serves 2x2 kernels of stride 2");
-  if (!weights_are(c.inputs[1], Packing::kDeconv16, s->channels_in, s->channels_out, 2, 2))
-    return bad_weights(c, "deconv16");
-  if (s->channels_out > 4) return OPFORGE_STATUS_OK;
-  // For plain outputs: the taps become channels of one 1x1 convolution.
-  const int64_t out = s->channels_out, lanes = out * 4 <= 8 ? 8 : 16;
-  float* weights = static_cast<float*>(c.allocate(&c, sizeof(float) * (s->channels_in + 1) * lanes));
-  if (weights == nullptr) return no_memory(c);
-  std::memset(weights, 0, sizeof(float) * (s->channels_in + 1) * lanes);
-  float* bias = weights + s->channels_in * lanes;
-  const float* packed = c.inputs[1].as<float>();
-  for (int64_t tap = 0; tap < 4; ++tap)
-    for (int64_t o = 0; o < out; ++o) {
-      bias[tap * out + o] = s->bias[o];
-      for (int64_t i = 0; i < s->channels_in; ++i)
-        weights[i * lanes + tap * out + o] = packed[(tap * s->channels_in + i) * 8 + o];
-    }
-  s->merged = weights, s->merged_bias = bias;
-  return OPFORGE_STATUS_OK;
-}
-
-Status deconv_infer(InferContext& c) {
-  if (Status wrong = check_outputs(c, DType::kF32)) return wrong;
-  const ConvState& s = *static_cast<ConvState*>(c.state);
-  const Tensor& x = c.inputs[0];
-  Tensor& y = c.outputs[0];
-  const bool plain = is_plain(y) && s.merged != nullptr;
-  if (!is_f32(x) || !is_c16(x) || (!is_c16(y) && !plain) || x.shape.rank != 4 || x.shape[1] != s.channels_in)
-    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "X is not f32 [N, %lld, H, W] in c16",
-                  static_cast<long long>(s.channels_in));
-  y.shape = x.shape;
-  y.shape.dims[1] = s.channels_out;
-  y.shape.dims[2] *= 2;
-  y.shape.dims[3] *= 2;
-  if (plain) c.scratch_bytes = 4 * scratch_floats(x.shape[3] * 16) * c.max_threads;
-  return OPFORGE_STATUS_OK;
-}
-
-Status deconv_run(RunContext& c) {
-  const ConvState& s = *static_cast<ConvState*>(c.state);
-  if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;
-  ConvArgs a = conv_args(s, c.inputs[0], c.outputs[0]);
-  EpilogueRun epilogue;
-  const Status status = prepare_run(c, s, &a, &epilogue);
-  if (status != OPFORGE_STATUS_OK) return status;
-  const int64_t height = a.x.height;
-  const int64_t strips = greater<int64_t>(1, lesser(height, height * a.x.width / 1024));
-  const bool plain = is_plain(c.outputs[0]);
-  const int64_t per_slot = scratch_floats(a.x.width * int64_t{16});
-  if (plain) a.weights = s.merged, a.bias = s.merged_bias;
-  for_units(c, a.x.images * strips, [&](int64_t slot, int64_t unit) {
-    const int64_t strip = unit % strips;
-    if (plain) {
-      isa_table().deconv2_plain(a, static_cast<float*>(c.scratch) + slot * per_slot, unit / strips,
-                                cut(height, strips, strip), cut(height, strips, strip + 1));
-      return;
-    }
-    isa_table().deconv2(a, unit / strips, cut(height, strips, strip), cut(height, strips, strip + 1));
-  });
-  return OPFORGE_STATUS_OK;
-}
-
 const OpKernel kRows[] = {
     {"opforge", "Conv", 1, 1, conv_load, conv_infer, conv_run, kPerImage, 2, kMany},
-    {"opforge", "ConvTranspose", 1, 1, deconv_load, deconv_infer, deconv_run, kPerImage, 2, kMany},
 };
 
 }  // namespace
