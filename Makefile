@@ -9,13 +9,14 @@ CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
-.PHONY: demo test lint bench fuzz cross sanitize soak format clean help native environment
+.PHONY: demo test lint bench engines fuzz cross sanitize soak format clean help native environment
 
 help:
 	@echo "make demo    train, export, compile and run real models; prints one table"
 	@echo "make test    all tests (needs python3 >= 3.11, g++, make)"
 	@echo "make lint    ruff, mypy --strict, clang-format, layering, generated code"
 	@echo "make bench   speed and memory against torch, ONNX Runtime, OpenVINO, SciPy; writes build/bench/results.json"
+	@echo "make engines  the ONNX Runtime adapter with every version of requirements/onnxruntime.txt"
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
@@ -69,6 +70,9 @@ format: $(STAMPS)/packages
 
 bench: $(STAMPS)/install
 	$(BIN)/python -m benchmarks
+
+engines: $(STAMPS)/install
+	$(BIN)/python tools/engine_versions.py
 
 FUZZ_SECONDS ?= 60
 fuzz: $(STAMPS)/corpus

@@ -7,8 +7,9 @@ from onnx import helper, numpy_helper
 
 import opforge as of
 from opforge.bin.parts import compile_parts, find_parts
-from opforge.errors import ArgumentError, UnsupportedError
+from opforge.errors import ArgumentError, CandidateError, UnsupportedError
 from opforge.schema import registry
+from opforge.verify import find_engine
 from tests.unit.onnxruntime.conftest import FLOAT, make_model
 
 ort = pytest.importorskip("onnxruntime")
@@ -227,7 +228,16 @@ def test_a_session_without_the_record_has_no_report(layers):
         of.onnxruntime.placement(of.onnxruntime.session(layers))
 
 
-@pytest.mark.skipif(VERSION >= (1, 23), reason="this ONNX Runtime takes providers from libraries")
-def test_an_old_onnx_runtime_says_so(layers):
-    with pytest.raises(UnsupportedError, match=r"(?s)takes no execution provider from a library.*1\.23 or newer"):
+def test_an_old_onnx_runtime_says_so(layers, monkeypatch):
+    from opforge.engines.onnxruntime import _provider
+
+    monkeypatch.setattr(ort, "__version__", "1.22.1")
+    _provider._devices.cache_clear()
+    with pytest.raises(
+        UnsupportedError, match=r"(?s)takes no execution provider from a library.*1\.23 or newer.*1\.22\.1"
+    ):
         of.onnxruntime.session(layers, provider=True)
+    assert find_engine("onnxruntime").availability().ok
+    monkeypatch.setattr("opforge.engines.onnxruntime._engine._version", lambda: "1.22.1")
+    with pytest.raises(CandidateError, match=r"(?s)version 1\.22\.1 is too old, 1\.23 is needed.*pip install"):
+        find_engine("onnxruntime-provider")

@@ -49,7 +49,8 @@ def _devices() -> tuple[Any, ...]:
             got=onnxruntime.__version__,
             hint="leave provider= out: the operators run as custom operators of the CPU's provider",
         )
-    onnxruntime.register_execution_provider_library(NAME, str(adapter_path()))
+    if not any(device.ep_name == NAME for device in onnxruntime.get_ep_devices()):
+        onnxruntime.register_execution_provider_library(NAME, str(adapter_path()))
     return tuple(device for device in onnxruntime.get_ep_devices() if device.ep_name == NAME)
 
 
