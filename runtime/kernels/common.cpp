@@ -5,6 +5,22 @@
 
 namespace opforge::kernels {
 
+bool weight_kind(const Tensor& weights, WeightKind* kind) {
+  switch (weights.dtype) {
+    case DType::kF32:
+      *kind = WeightKind::kF32;
+      return true;
+    case DType::kF16:
+      *kind = WeightKind::kF16;
+      return true;
+    case DType::kBF16:
+      *kind = WeightKind::kBF16;
+      return true;
+    default:
+      return false;
+  }
+}
+
 Image image_of(const Tensor& t) {
   Image x{};
   const Layout& l = t.layout;

@@ -28,6 +28,10 @@ inline bool equals(StringView a, const char* b) {
   return a.size == static_cast<int64_t>(std::strlen(b)) && std::memcmp(a.data, b, a.size) == 0;
 }
 
+// How weights of f32, f16 or bf16 are stored; false for other dtypes.
+bool weight_kind(const Tensor& weights, WeightKind* kind);
+inline int64_t weight_bytes(WeightKind kind) { return kind == WeightKind::kF32 ? 4 : 2; }
+
 // The view of a c16 tensor, or of a plain NCHW one (row = width, plane = height * width).
 Image image_of(const Tensor& t);
 

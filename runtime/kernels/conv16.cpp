@@ -4,7 +4,8 @@
 namespace opforge::kernels {
 
 Status bad_weights(LoadContext& c, const char* packing) {
-  return c.fail(&c, OPFORGE_STATUS_CORRUPT, "W is not a constant f32 tensor of the node's shape packed as %s",
+  return c.fail(&c, OPFORGE_STATUS_CORRUPT,
+                "W is not a constant tensor of the node's shape, of a dtype that it takes, packed as %s",
                 packing);
 }
 
@@ -37,7 +38,7 @@ Status load_conv(LoadContext& c, ConvState* s, int32_t first_operand) {
 }
 
 bool weights_are(const Tensor& w, Packing packing, int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
-  return w.data != nullptr && is_f32(w) && w.packing == packing && w.shape.rank == 4 && w.shape[0] == d0 &&
+  return w.data != nullptr && w.packing == packing && w.shape.rank == 4 && w.shape[0] == d0 &&
          w.shape[1] == d1 && w.shape[2] == d2 && w.shape[3] == d3;
 }
 

@@ -14,6 +14,7 @@ struct ConvState {
   int64_t channels_in = 0, channels_out = 0;
   int32_t kernel[2], strides[2], dilations[2], pads[4];
   Activation activation;
+  WeightKind weights = WeightKind::kF32;
   const float* bias = nullptr;
   Epilogue epilogue;
   int32_t residual = -1;  // input index

@@ -231,7 +231,9 @@ void EpilogueRun::c16_block(void* user, float* block, int64_t rows, int64_t colu
     vectors = true;
     const float* from = item.data + offset / run.batch_ * item.channel_batch + column0;
     const int64_t real = lesser(columns, run.channels_ - column0);
-    for (int64_t c = 0; c < kPeriod; ++c) repeated[i][c] = c % columns < real ? from[c % columns] : 0.0f;
+    for (int64_t c = 0; c < columns; ++c) repeated[i][c] = c < real ? from[c] : 0.0f;
+    for (int64_t c = columns; c < kPeriod; c += columns)
+      std::memcpy(repeated[i] + c, repeated[i], sizeof(float) * columns);
   }
   if (!vectors) {
     call(0, 1, total);

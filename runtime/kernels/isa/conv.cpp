@@ -49,7 +49,7 @@ void conv_direct(const ConvArgs& a, int64_t image0, int64_t image1, int64_t y0, 
   t.tail = t.tail_half == 0 && channels % 16 != 0 ? channels % 16 : 16;
   t.kernel_h = a.kernel_h, t.kernel_w = a.kernel_w, t.dilation_h = a.dilation_h, t.dilation_w = a.dilation_w;
   t.weights_block = channels * taps * 16;
-  t.weights_half = a.weights + whole_out * t.weights_block;
+  t.weights_half = a.weights + (whole_out - a.weights_block) * t.weights_block;
   t.next = a.stride_h * x.row;
   t.out.block = y.plane * 16;
   t.out.row = 16;
@@ -78,8 +78,10 @@ void conv_direct(const ConvArgs& a, int64_t image0, int64_t image1, int64_t y0, 
         group == 2 && limit == 2 && table.pair != nullptr && y.width == kPairRow && a.stride_w <= 2;
     s.fn = table.fn[group][half];
     s.most = a.stride_w <= 2 ? tile_rows(int(group), half) : 1;
-    t.weights = a.weights + b * t.weights_block;
+    t.weights = a.weights + (b - a.weights_block) * t.weights_block;
     t.ahead = a.fetch_ahead != 0 ? group * t.weights_block : 0;
+    if (a.fetch != nullptr)
+      t.ahead = int64_t(intptr_t(a.fetch) - intptr_t(t.weights)) / int64_t(sizeof(float));
     t.out.bias = a.bias != nullptr ? a.bias + b * 16 : nullptr;
     for (int64_t image = image0; image < image1; ++image) {
       const float* in = x.data + image * x.batch;

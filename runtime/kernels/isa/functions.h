@@ -15,6 +15,7 @@ void pack_a_part(const MatmulArgs&, float* panel, int64_t m0, int64_t m1, int64_
 void matmul(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
 int64_t matmul_panel_floats(int64_t rows, int64_t k);
 int64_t matmul_unpacked_floats(int64_t k);
+void widen(WeightKind kind, const void* from, float* to, int64_t n);
 void pack_b(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed, int64_t block0,
             int64_t block1);
 void conv_direct(const ConvArgs&, int64_t image0, int64_t image1, int64_t y0, int64_t y1, int64_t block0,

@@ -119,7 +119,8 @@ struct RowTiles {
 };
 
 template <class W>
-void widen(const W* from, float* to, int64_t n) {  // n is a multiple of 8
+void widen_from(const void* weights, float* to, int64_t n) {
+  const W* from = static_cast<const W*>(weights);
   int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) store<kWidth>(to + i, load<kWidth>(from + i));
   for (; i < n; i += kHalfWidth) store<kHalfWidth>(to + i, load<kHalfWidth>(from + i));
@@ -182,7 +183,7 @@ void product(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, in
       if constexpr (sizeof(W) != sizeof(T)) {
         const int64_t blocks = (width + 15) / 16, lanes = width == 8 ? 8 : 16;
         for (int64_t i = 0; i < blocks; ++i)
-          widen(from + i * block, g.unpacked + i * g.k * lanes, g.k * lanes);
+          widen_from<W>(from + i * block, g.unpacked + i * g.k * lanes, g.k * lanes);
         group = g.unpacked, block = g.k * 16;
       }
       columns(g, group, block, packed, fn, tiles, m0, m1, n, width, least(width, g.n - n));
@@ -213,6 +214,12 @@ void matmul(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, int
     case WeightKind::kBF16:
       return product_of_halves<BF16>(g, panel, m0, m1, n0, n1);
   }
+}
+
+void widen(WeightKind kind, const void* from, float* to, int64_t n) {
+  if (kind == WeightKind::kF16) return widen_from<F16>(from, to, n);
+  if (kind == WeightKind::kBF16) return widen_from<BF16>(from, to, n);
+  std::memcpy(to, from, sizeof(float) * n);
 }
 
 int64_t matmul_panel_floats(int64_t rows, int64_t k) { return rows * k + 16; }

@@ -16,6 +16,7 @@ const IsaTable table = {
     matmul,
     matmul_panel_floats,
     matmul_unpacked_floats,
+    widen,
     pack_b,
     conv_direct,
     conv_first,

@@ -57,14 +57,16 @@ struct Image {
 };
 
 struct ConvArgs {
-  Image x, y;  // for "first": x.data is plain NCHW, x.row = width, x.plane = height*width
-  const float* weights;
+  Image x, y;             // for "first": x.data is plain NCHW, x.row = width, x.plane = height*width
+  const float* weights;   // from channel block `weights_block` on
   const float* bias;      // padded to whole blocks, or null (direct, winograd_product)
   const float* residual;  // laid out as y, or null
   int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
-  int32_t x_step;       // first: floats from pixel to pixel of X, 1 or its channels (NHWC)
-  int32_t tile_blocks;  // dense: most output blocks of a register tile, 0 = as many as fit
-  int32_t fetch_ahead;  // dense: fetch the next group's weights while this one's are used
+  int32_t x_step;         // first: floats from pixel to pixel of X, 1 or its channels (NHWC)
+  int32_t weights_block;  // direct; else 0
+  int32_t tile_blocks;    // dense: most output blocks of a register tile, 0 = as many as fit
+  int32_t fetch_ahead;    // dense: fetch the next group's weights while this one's are used
+  const void* fetch;      // dense: fetch these instead, or null
   Activation activation;
   BlockEpilogue epilogue;
   void* user;
@@ -222,6 +224,8 @@ struct IsaTable {
   void (*matmul)(const MatmulArgs&, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1);
   int64_t (*matmul_panel_floats)(int64_t rows, int64_t k);
   int64_t (*matmul_unpacked_floats)(int64_t k);
+  // n weights, a multiple of 8, as f32.
+  void (*widen)(WeightKind, const void* from, float* to, int64_t n);
   // B with element strides (row over k, column over n) into matmul16; blocks [block0, block1).
   void (*pack_b)(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed,
                  int64_t block0, int64_t block1);

@@ -31,6 +31,7 @@ Status conv_load(LoadContext& c) {
       (s->groups > 1 && (s->channels_in % (16 * s->groups) != 0 || s->channels_out % (16 * s->groups) != 0)))
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "a group does not have whole blocks of 16 channels");
   const Tensor& w = c.inputs[1];
+  if (!weight_kind(w, &s->weights)) return bad_weights(c, "the algorithm reads");
   const int64_t out = s->channels_out, in = s->channels_in, kh = s->kernel[0], kw = s->kernel[1];
   if (equals(name, "direct")) {
     s->algorithm = Algorithm::kDirect;
@@ -45,7 +46,8 @@ Status conv_load(LoadContext& c) {
       return bad_weights(c, "depthwise16");
   } else if (equals(name, "winograd")) {
     s->algorithm = Algorithm::kWinograd;
-    if (!weights_are(w, Packing::kWinograd16, out, in, 3, 3)) return bad_weights(c, "winograd16");
+    if (!is_f32(w) || !weights_are(w, Packing::kWinograd16, out, in, 3, 3))
+      return bad_weights(c, "winograd16");
     if (kh != 3 || kw != 3 || s->strides[0] != 1 || s->strides[1] != 1 || s->dilations[0] != 1 ||
         s->dilations[1] != 1)
       return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "winograd serves 3x3 kernels of stride and dilation 1");
@@ -117,6 +119,19 @@ Cuts cuts_of(const ConvState& s, const ConvArgs& a, int32_t threads) {
   return cuts;
 }
 
+// Half weights are widened for so many output blocks at a time.
+constexpr int64_t kWidened = 4;
+int64_t widened_blocks(int64_t tile_blocks) { return tile_blocks > 0 ? tile_blocks : kWidened; }
+int64_t terms_of(const ConvState& s) {
+  const int64_t taps = int64_t{s.kernel[0]} * s.kernel[1];
+  return s.algorithm == Algorithm::kDepthwise ? taps : s.channels_in / s.groups * taps;
+}
+int64_t widened_floats(const ConvState& s, const ConvArgs& a, const Cuts& cuts) {
+  if (s.weights == WeightKind::kF32) return 0;
+  if (s.algorithm != Algorithm::kDirect) return scratch_floats(terms_of(s) * padded8(a.y.channels));
+  return scratch_floats(terms_of(s) * 16 * widened_blocks(cuts.tile_blocks));
+}
+
 int64_t scratch_per_slot(const ConvState& s, const ConvArgs& a, const Cuts& cuts) {
   if (s.algorithm == Algorithm::kFirst) return scratch_floats(isa_table().conv_first_scratch(a));
   if (s.algorithm == Algorithm::kWinograd)
@@ -164,7 +179,8 @@ Status conv_infer(InferContext& c) {
   if (!halo_reaches(s, a))
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the halo of X is smaller than what the convolution reads");
   const Cuts cuts = cuts_of(s, a, 1);  // the largest batches
-  c.scratch_bytes = 4 * scratch_per_slot(s, a, cuts) * (cuts.shared ? 1 : c.max_threads);
+  c.scratch_bytes =
+      4 * (scratch_per_slot(s, a, cuts) + widened_floats(s, a, cuts)) * (cuts.shared ? 1 : c.max_threads);
   return OPFORGE_STATUS_OK;
 }
 
@@ -197,38 +213,66 @@ void run_winograd(RunContext& c, const ConvState& s, const ConvArgs& a, const Cu
   }
 }
 
+// f(args, b0, b1) for output blocks [block0, block1), a few at a time where their weights are to be widened.
+// `first` is the output block that a.weights begins with.
+template <class F>
+void with_weights(const ConvState& s, const ConvArgs& a, int64_t first, int64_t block0, int64_t block1,
+                  float* widened, F&& f) {
+  if (s.weights == WeightKind::kF32) return f(a, block0, block1);
+  const int64_t step = widened_blocks(a.tile_blocks), terms = terms_of(s);
+  ConvArgs g = a;
+  g.weights = widened, g.fetch_ahead = 0;
+  const uint16_t* halves = reinterpret_cast<const uint16_t*>(a.weights);
+  for (int64_t b = block0; b < block1; b += step) {
+    const int64_t end = lesser(block1, b + step);
+    isa_table().widen(s.weights, halves + (first + b) * 16 * terms, widened,
+                      (lesser(padded8(a.y.channels), end * 16) - b * 16) * terms);
+    g.weights_block = static_cast<int32_t>(b);
+    g.fetch = a.fetch_ahead != 0 && end < block1 ? halves + (first + end) * 16 * terms : nullptr;
+    f(g, b, end);
+  }
+}
+
 // Each group is a convolution of whole blocks; the epilogue counts channels through all of them.
 void run_groups(RunContext& c, const ConvState& s, const ConvArgs& a, const Cuts& cuts) {
   const int64_t in = s.channels_in / s.groups, out = s.channels_out / s.groups, strips = cuts.strips;
-  for_units(c, a.y.images * s.groups * strips, [&](int64_t, int64_t unit) {
+  const int64_t per_slot = widened_floats(s, a, cuts);
+  for_units(c, a.y.images * s.groups * strips, [&](int64_t slot, int64_t unit) {
     const int64_t strip = unit % strips, group = unit / strips % s.groups, image = unit / strips / s.groups;
     const int64_t y0 = cut(a.y.height, strips, strip), y1 = cut(a.y.height, strips, strip + 1);
     ConvArgs g = a;
     g.x.data += group * in * a.x.plane, g.x.channels = static_cast<int32_t>(in);
     g.y.data += group * out * a.y.plane, g.y.channels = static_cast<int32_t>(out);
     if (a.residual != nullptr) g.residual += group * out * a.y.plane;
-    g.weights += group * out * in * a.kernel_h * a.kernel_w;
+    if (s.weights == WeightKind::kF32) g.weights += group * out * terms_of(s);
     g.bias += group * out;
     g.epilogue = nullptr;
-    isa_table().conv_direct(g, image, image + 1, y0, y1, 0, out / 16);
+    with_weights(s, g, group * out / 16, 0, out / 16, static_cast<float*>(c.scratch) + slot * per_slot,
+                 [&](const ConvArgs& part, int64_t b0, int64_t b1) {
+                   isa_table().conv_direct(part, image, image + 1, y0, y1, b0, b1);
+                 });
     isa_table().epilogue(a, image, y0, y1, group * out / 16, (group + 1) * out / 16);
   });
 }
 
-void run_direct(RunContext& c, const ConvArgs& a, const Cuts& cuts) {
+void run_direct(RunContext& c, const ConvState& s, const ConvArgs& a, const Cuts& cuts) {
   const int64_t blocks = blocks16(a.y.channels), height = a.y.height,
-                groups = ceil_div(a.y.images, cuts.images);
+                groups = ceil_div(a.y.images, cuts.images), per_slot = widened_floats(s, a, cuts);
   // Too few strips for the threads: more of them where weights are few, so that threads find the rows that
   // they wrote; else the output blocks are cut too, in whole register tiles.
   int64_t strips = cuts.strips;
   if (!cuts.fetch_ahead && strips * groups < 2 * c.threads) strips = strips_for(c.threads, height, strips);
   const int64_t units = strips * groups;
   const int64_t pieces = c.threads == 1 || units >= 2 * c.threads ? 1 : ceil_div(blocks, 4);
-  for_units(c, units * pieces, [&](int64_t, int64_t unit) {
+  for_units(c, units * pieces, [&](int64_t slot, int64_t unit) {
     const int64_t piece = unit % pieces, strip = unit / pieces % strips, group = unit / pieces / strips;
-    isa_table().conv_direct(a, group * cuts.images, lesser<int64_t>(a.y.images, (group + 1) * cuts.images),
-                            cut(height, strips, strip), cut(height, strips, strip + 1), piece * 4,
-                            pieces == 1 ? blocks : lesser(blocks, piece * 4 + 4));
+    with_weights(s, a, 0, piece * 4, pieces == 1 ? blocks : lesser(blocks, piece * 4 + 4),
+                 static_cast<float*>(c.scratch) + slot * per_slot,
+                 [&](const ConvArgs& part, int64_t b0, int64_t b1) {
+                   isa_table().conv_direct(
+                       part, group * cuts.images, lesser<int64_t>(a.y.images, (group + 1) * cuts.images),
+                       cut(height, strips, strip), cut(height, strips, strip + 1), b0, b1);
+                 });
   });
 }
 
@@ -240,12 +284,18 @@ void run_units(RunContext& c, const ConvState& s, ConvArgs a) {
   float* scratch = static_cast<float*>(c.scratch);
   a.tile_blocks = static_cast<int32_t>(cuts.tile_blocks);
   a.fetch_ahead = cuts.fetch_ahead;
+  if (s.weights != WeightKind::kF32 &&
+      s.algorithm != Algorithm::kDirect) {  // few, and every thread needs all
+    float* wide = scratch + c.threads * per_slot;
+    isa.widen(s.weights, a.weights, wide, terms_of(s) * padded8(a.y.channels));
+    a.weights = wide;
+  }
   switch (s.algorithm) {
     case Algorithm::kDirect:
       if (s.groups > 1)
         run_groups(c, s, a, cuts);
       else
-        run_direct(c, a, cuts);
+        run_direct(c, s, a, cuts);
       break;
     case Algorithm::kFirst:
       for_units(c, images * strips, [&](int64_t slot, int64_t unit) {

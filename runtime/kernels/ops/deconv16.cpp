@@ -13,7 +13,8 @@ Status deconv_load(LoadContext& c) {
   if (status != OPFORGE_STATUS_OK) return status;
   if (s->kernel[0] != 2 || s->kernel[1] != 2 || s->strides[0] != 2 || s->strides[1] != 2)
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "opforge::ConvTranspose serves 2x2 kernels of stride 2");
-  if (!weights_are(c.inputs[1], Packing::kDeconv16, s->channels_in, s->channels_out, 2, 2))
+  if (!is_f32(c.inputs[1]) ||
+      !weights_are(c.inputs[1], Packing::kDeconv16, s->channels_in, s->channels_out, 2, 2))
     return bad_weights(c, "deconv16");
   if (s->channels_out > 4) return OPFORGE_STATUS_OK;
   // For plain outputs: the taps become channels of one 1x1 convolution.

@@ -25,11 +25,8 @@ Status matmul_load(LoadContext& c) {
   const Tensor& b = c.inputs[1];
   s->k = c.attributes->get_int("K", 0);
   s->n = c.attributes->get_int("N", 0);
-  s->weights = b.dtype == DType::kF16    ? WeightKind::kF16
-               : b.dtype == DType::kBF16 ? WeightKind::kBF16
-                                         : WeightKind::kF32;
-  if (c.n_inputs < 2 || b.data == nullptr || (!is_f32(b) && s->weights == WeightKind::kF32) ||
-      b.shape.rank != 2 || b.packing != Packing::kMatmul16 || b.shape[0] != s->k || b.shape[1] != s->n)
+  if (c.n_inputs < 2 || b.data == nullptr || !weight_kind(b, &s->weights) || b.shape.rank != 2 ||
+      b.packing != Packing::kMatmul16 || b.shape[0] != s->k || b.shape[1] != s->n)
     return c.fail(&c, OPFORGE_STATUS_CORRUPT,
                   "B is not a constant f32, f16 or bf16 [K=%lld, N=%lld] packed as matmul16",
                   static_cast<long long>(s->k), static_cast<long long>(s->n));

@@ -16,7 +16,9 @@ constexpr RecurrentInputs kPacked = {-1, -1, -1, 1, 2, 3, -1, 4};
 // Weights of one direction. extra: LSTM's peepholes [3][width]; of a GRU the product for its last gate, or,
 // linear before reset, the bias that stands in the reset [columns].
 struct Weights {
-  const float *w, *r, *bias, *extra;
+  const void *w, *r;
+  const float *bias, *extra;
+  WeightKind w_kind = WeightKind::kF32, r_kind = WeightKind::kF32, extra_kind = WeightKind::kF32;
 };
 
 int64_t width_of(const RecurrentState& s) { return blocks16(s.hidden) * 16; }
@@ -42,7 +44,14 @@ int64_t shares_of(const RecurrentState& s, const RecurrentSizes& z, int32_t thre
 // Where things lie in one direction's scratch, in floats.
 struct Places {
   int64_t weights = 0, product = 0, r = 0, states = 0, panel = 0, panels = 0, columns = 0, total = 0;
-  Places(const RecurrentState& s, const RecurrentSizes& z, int32_t threads) {
+  Places(const RecurrentState& s, const RecurrentSizes& z, int32_t threads, const Tensor* inputs) {
+    WeightKind w_kind = WeightKind::kF32;
+    for (int32_t d = 0; s.at.packed >= 0 && d < s.directions; ++d) {
+      const Tensor* t = inputs + kPacked.packed + 4 * d;
+      if (!is_f32(t[0])) weight_kind(t[0], &w_kind);
+      if (z.batch > 1 && !(is_f32(t[1]) && (!s.split() || is_f32(t[3]))))
+        weights = scratch_floats(s.hidden * state_columns_of(s)) + scratch_floats(extra_floats(s));
+    }
     if (s.at.packed < 0)
       weights = scratch_floats(z.inputs * columns_of(s)) + scratch_floats(s.hidden * state_columns_of(s)) +
                 scratch_floats(columns_of(s)) + scratch_floats(extra_floats(s));
@@ -51,7 +60,7 @@ struct Places {
     states = scratch_floats(z.batch * width_of(s));
     panel = scratch_floats(isa_table().matmul_panel_floats(z.batch, s.hidden));
     panels = panel * shares_of(s, z, threads);
-    columns = ProductPlan(z.steps * z.batch, columns_of(s), z.inputs).scratch(threads);
+    columns = ProductPlan(z.steps * z.batch, columns_of(s), z.inputs, w_kind).scratch(threads);
     total = weights + product + r + 4 * states + panels + scratch_floats(columns);
   }
 };
@@ -59,8 +68,9 @@ struct Places {
 Status check_packed(LoadContext& c) {
   const RecurrentState& s = *static_cast<RecurrentState*>(c.state);
   const auto packed = [&](const Tensor& t, int64_t columns) {
-    return t.data != nullptr && is_f32(t) && t.packing == Packing::kMatmul16 && t.shape.rank == 2 &&
-           t.shape[1] == columns;
+    WeightKind kind;
+    return t.data != nullptr && weight_kind(t, &kind) && t.packing == Packing::kMatmul16 &&
+           t.shape.rank == 2 && t.shape[1] == columns;
   };
   const auto vector = [&](const Tensor& t, int64_t n) {
     return t.data != nullptr && is_f32(t) && t.packing == Packing::kNone && is_plain(t) &&
@@ -103,7 +113,7 @@ Status infer(InferContext& c) {
     if (!is_f32(c.inputs[0]) || c.inputs[kPacked.packed + 4 * d].shape[0] != z.inputs)
       return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
                     "X is not f32 with as many columns as the weights have");
-  c.scratch_bytes = 4 * s.directions * Places(s, z, c.max_threads).total;
+  c.scratch_bytes = 4 * s.directions * Places(s, z, c.max_threads, c.inputs).total;
   return OPFORGE_STATUS_OK;
 }
 
@@ -182,7 +192,23 @@ struct Direction {
       const auto data = [&](int32_t k) {
         return kPacked.packed + 4 * d + k < c.n_inputs && t[k].present() ? t[k].as<float>() : nullptr;
       };
-      weights = {data(0), data(1), data(2), data(3)};
+      weights = {t[0].data, t[1].data, data(2), data(3)};
+      weight_kind(t[0], &weights.w_kind);
+      // Half weights of the state, which every step reads: of one row they are widened in registers, of more
+      // once.
+      float* to = memory;
+      const auto widened = [&](const Tensor& from, WeightKind* kind, const void* otherwise) -> const void* {
+        weight_kind(from, kind);
+        if (*kind == WeightKind::kF32 || z.batch == 1) return otherwise;
+        const int64_t n = s.hidden * from.shape[1];
+        float* wide = take(&to, n);
+        isa_table().widen(*kind, from.data, wide, n);
+        *kind = WeightKind::kF32;
+        return wide;
+      };
+      weights.r = widened(t[1], &weights.r_kind, weights.r);
+      if (s.split())
+        weights.extra = static_cast<const float*>(widened(t[3], &weights.extra_kind, weights.extra));
     } else {
       weights = pack_weights(c, s, z, d, memory);
     }
@@ -196,10 +222,10 @@ struct Direction {
     if (s.kind == RecurrentKind::kLstm) read_state(s.at.c, cell);
     MatmulArgs g{};
     g.a = c.inputs[0].as<float>(), g.a_row = z.inputs, g.a_column = 1;
-    g.b = weights.w, g.bias = weights.bias;
+    g.b = weights.w, g.b_kind = weights.w_kind, g.bias = weights.bias;
     g.c = x, g.c_row = columns;
     g.m = z.steps * z.batch, g.n = columns, g.k = z.inputs;
-    run_product(c, g, ProductPlan(g.m, g.n, g.k), memory);
+    run_product(c, g, ProductPlan(g.m, g.n, g.k, g.b_kind), memory);
     // One region for all steps: to call threads together anew in each would take as long as the step.
     Crew crew(shares_of(s, z, c.threads));
     c.parallel(crew.shares(), 1, [&](int64_t begin, int64_t end) {
@@ -222,19 +248,20 @@ struct Direction {
                           : s.kind == RecurrentKind::kRnn ? CellKind::kRnn
                           : linear                        ? CellKind::kGruLinear
                                                           : CellKind::kGruReset;
-    part(crew, step, kind, h, weights.r, linear ? weights.extra : nullptr, s.state_gates());
-    if (s.split()) part(crew, step, CellKind::kGruUpdate, reset, weights.extra, nullptr, 1);
+    part(crew, step, kind, h, weights.r, weights.r_kind, linear ? weights.extra : nullptr, s.state_gates());
+    if (s.split())
+      part(crew, step, CellKind::kGruUpdate, reset, weights.extra, weights.extra_kind, nullptr, 1);
     float* done = next;
     next = h, h = done;
   }
 
   // The product of `state` with packed weights of `gates` gates, then the cell.
-  void part(Crew* crew, int64_t step, CellKind kind, const float* state, const float* packed,
-            const float* bias, int64_t gates) {
+  void part(Crew* crew, int64_t step, CellKind kind, const float* state, const void* packed,
+            WeightKind packed_kind, const float* bias, int64_t gates) {
     const IsaTable& isa = isa_table();
     MatmulArgs g{};
     g.a = state, g.a_row = width, g.a_column = 1;
-    g.b = packed, g.bias = bias;
+    g.b = packed, g.b_kind = packed_kind, g.bias = bias;
     g.c = r, g.c_row = width * gates;
     g.m = z.batch, g.n = width * gates, g.k = s.hidden;
     const int64_t blocks = width / 16, whole = piece_blocks(gates), pieces = ceil_div(blocks, whole);
@@ -300,7 +327,7 @@ Status run(RunContext& c) {
   Lengths lengths{};
   if (Status bad = read_lengths(c, s, z, &lengths)) return bad;
   if (z.batch == 0) return OPFORGE_STATUS_OK;
-  const Places places(s, z, c.threads);
+  const Places places(s, z, c.threads, c.inputs);
   const auto one = [&](int64_t d) {
     Direction direction{c, s, z, lengths, d};
     direction.run(static_cast<float*>(c.scratch) + d * places.total, places);

@@ -60,9 +60,9 @@ def compile(
         model_or_path: a model, or the path of one (external data is found beside it).
         out_path: the file to write; a file there is replaced in one step.
         target: what the file is compiled for; "cpu" is one packing that every instruction set reads in place.
-        precision: "model" keeps the model's dtypes. "f16" and "bf16" store the weights of matrix products in these
-            types and still compute in f32; the report says how far the weights moved. Inputs and outputs keep their
-            types.
+        precision: "model" keeps the model's dtypes. "f16" and "bf16" store the weights of matrix products,
+            convolutions and recurrent cells in these types and still compute in f32; the report says how far the
+            weights moved. Inputs and outputs keep their types.
         tune: measure alternatives for convolutions on this machine (tiles, strips, Winograd or direct) and store the
             faster ones as attributes of their nodes; the file still runs everywhere. A mapping gives the shapes of
             inputs to measure with; True takes 1 for an open first dimension and 64 for other open ones.
@@ -142,10 +142,10 @@ def compile_program(
     choices: convolution.Choices = {}
     if tune is not False:
         choices, report.tuned, warnings = tuning.try_tune(
-            partial(lower, model), emit.emit, {} if tune is True else tune
+            partial(lower, model, precision=precision), emit.emit, {} if tune is True else tune
         )
         report.warnings += warnings
-    graph = lower(model, choices)
+    graph = lower(model, choices, precision)
     report.conversions += weights.narrow_weights(graph, precision)
     if require_kernels:
         support.require_kernels(graph)
@@ -158,12 +158,12 @@ def compile_program(
     return program, describe(report, graph, program)
 
 
-def lower(model: ir.Model, choices: convolution.Choices | None = None) -> Graph:
+def lower(model: ir.Model, choices: convolution.Choices | None = None, precision: str = "model") -> Graph:
     """Select kernels, fuse, and lay out."""
     main = select.select(model)
     for graph in main.walk():
         quantised.quantise(graph)
-        convolution.block_convolutions(graph, choices if graph is main else None)
+        convolution.block_convolutions(graph, choices if graph is main else None, precision)
         fuse.fuse(graph)
         attention.join_products(graph)
         layout.assign_layouts(graph)

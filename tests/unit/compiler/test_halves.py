@@ -1,4 +1,4 @@
-"""Half-precision models: storage stays half, kernels for f32 stand between conversions."""
+"""Half-precision models: what is computed is rounded node by node, and weights stay half."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.unit.compiler.graphs import compiled, model, native, node, ops
+from tests.unit.compiler.graphs import FLOAT, compiled, model, native, node, ops
 from tests.unit.compiler.program_reference import Runner
 
 RNG = np.random.default_rng(12)
@@ -151,3 +151,72 @@ def test_embeddings_and_caches_stay_half():
     k = (e.astype(np.float64) @ w.astype(np.float64)).astype(np.float32).astype(np.float16)
     got = native(program, {"ids": ids, "past": past})["y"]
     np.testing.assert_allclose(got.astype(np.float32), np.concatenate([past, k]).astype(np.float32), rtol=1e-3)
+
+
+def _of_type(numpy, *shape):
+    """Weights that this half type holds and, of bf16, the other does not."""
+    data = RNG.standard_normal(shape) / 8
+    if numpy is not np.float16:
+        data.reshape(-1)[::3] *= 2.0**-30
+    return data.astype(numpy).astype(np.float32)
+
+
+def _wide(program):
+    """The same program with weights in float32."""
+    for value in program.values:
+        if value.packing and value.dtype in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+            value.dtype, value.data = FLOAT, np.asarray(value.data).astype(np.float32)
+    return program
+
+
+@pytest.mark.parametrize(("dtype", "numpy"), TYPES)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_half_weights_give_the_bits_of_the_same_numbers_in_f32(dtype, numpy, batch):
+    shapes = {
+        "first": (72, 3, 5, 5),
+        "direct": (88, 72, 3, 3),
+        "wide": (176, 88, 1, 1),
+        "depthwise": (176, 1, 5, 5),
+        "groups": (176, 16, 3, 3),
+    }
+    weights = {k: _of_type(numpy, *s) for k, s in shapes.items()}
+    nodes = [
+        node("Conv", "x first", "a", kernel_shape=[5, 5], pads=[2] * 4, strides=[2, 2]),
+        node("Conv", "a direct", "b", kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]),
+        node("Conv", "b wide", "c", kernel_shape=[1, 1]),
+        node("Conv", "c depthwise", "d", kernel_shape=[5, 5], pads=[2] * 4, group=176),
+        node("Conv", "d groups", "e", kernel_shape=[3, 3], pads=[1] * 4, group=11),
+        node("Transpose", "e", "y", perm=[0, 2, 3, 1]),
+    ]
+    x = RNG.standard_normal((batch, 3, 21, 23)).astype(np.float32)
+    program, _ = compiled(model(nodes, {"x": ["N", 3, 21, 23]}, weights))
+    large = [v for v in program.values if v.packing and np.asarray(v.data).size >= 4096]
+    assert len(large) == 5
+    assert {v.dtype for v in large} == {dtype}
+    narrow = native(program, {"x": x})["y"]
+    assert np.array_equal(narrow, native(_wide(program), {"x": x})["y"])
+    assert np.abs(narrow).max() > 0.1
+
+
+@pytest.mark.parametrize(("dtype", "numpy"), TYPES)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_half_weights_of_recurrent_cells(dtype, numpy, kind, batch):
+    gates, hidden, inputs = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 72, 60
+    constants = {k: _of_type(numpy, 2, gates * hidden, n) for k, n in (("w", inputs), ("r", hidden))}
+    nodes = [node(kind, "x w r", "y", hidden_size=hidden, direction="bidirectional")]
+    x = RNG.standard_normal((5, batch, inputs)).astype(np.float32)
+    program, _ = compiled(model(nodes, {"x": [5, "N", inputs]}, constants))
+    assert {v.dtype for v in program.values if v.packing} == {dtype}
+    narrow = native(program, {"x": x})["y"]
+    assert np.array_equal(narrow, native(_wide(program), {"x": x})["y"])
+
+
+def test_precision_rounds_weights_of_convolutions():
+    weights = {"w": RNG.standard_normal((160, 160, 3, 3)).astype(np.float32)}
+    proto = model([node("Conv", "x w", "y", kernel_shape=[3, 3], pads=[1] * 4)], {"x": [1, 160, 14, 14]}, weights)
+    program, report = compiled(proto, precision="f16")
+    conv = next(n for n in program.graphs[0].nodes if n.op == "Conv")
+    assert conv.attributes["algorithm"] == "direct"  # Winograd's weights would be eight times as large
+    assert program.values[conv.inputs[1]].dtype == TensorProto.FLOAT16
+    assert "weights f32 -> f16: 1 tensors, 0.92 MB -> 0.46 MB" in report.conversions[0]

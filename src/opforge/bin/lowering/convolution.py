@@ -9,6 +9,7 @@ import numpy as np
 
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
 from opforge.bin.lowering.select import ELEMENTWISE
+from opforge.bin.lowering.weights import is_half
 from opforge.bin.packing import winograd_fits
 from opforge.bin.program import Layout
 from opforge.passes._dims import Dim
@@ -21,6 +22,8 @@ MERGED = 16
 """Most groups of a convolution that become one."""
 FOLLOWERS = ("MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Concat")
 """Nodes that stay in blocks."""
+NARROW_WINOGRAD = 20_000
+"""Channels in times channels out up to which weights of a half type are transformed: 8 times their bytes, in f32."""
 TYPICAL = 64
 """Height or width that is assumed where the model leaves it open."""
 
@@ -29,12 +32,12 @@ Choices = Mapping[str, Mapping[str, int | str]]
 """What tuning chose: name of a convolution's result -> attributes of its node."""
 
 
-def block_convolutions(graph: Graph, choices: Choices | None = None) -> None:
+def block_convolutions(graph: Graph, choices: Choices | None = None, precision: str = "model") -> None:
     """Replace convolutions that the blocked kernels take; their outputs become blocked."""
     chosen = choices or {}
     for k, node in enumerate(graph.nodes):
         if node.domain == "" and node.op in ("Conv", "ConvTranspose"):
-            made = _conv(node, chosen.get(node.output.name, {})) if node.op == "Conv" else _transposed(node)
+            made = _conv(node, chosen.get(node.output.name, {}), precision) if node.op == "Conv" else _transposed(node)
             if made is not None:
                 graph.nodes[k] = made
 
@@ -59,7 +62,7 @@ def _common(node: Node) -> tuple[Value, np.ndarray[Any, Any], list[int]] | None:
     return x, weight, pads
 
 
-def _conv(node: Node, chosen: Mapping[str, int | str]) -> Node | None:
+def _conv(node: Node, chosen: Mapping[str, int | str], precision: str) -> Node | None:
     found = _common(node)
     if found is None:
         return None
@@ -86,7 +89,9 @@ def _conv(node: Node, chosen: Mapping[str, int | str]) -> Node | None:
     elif channels <= FIRST_CHANNELS and dilations == [1, 1] and not _will_be_blocked(x):
         algorithm, packing = "first", "first16"
     elif (kh, kw) == (3, 3) and strides == dilations == [1, 1]:
-        default = "winograd" if _pays(node, channels, out) else "direct"
+        large = channels * out > NARROW_WINOGRAD
+        pays = _pays(node, channels, out) and not (large and (precision != "model" or is_half(weight)))
+        default = "winograd" if pays else "direct"
         if chosen.get("algorithm", default) == "winograd":
             algorithm, packing = "winograd", "winograd16"
     attributes = {

@@ -1,4 +1,4 @@
-"""Weights of matrix products that lie in the file, and in memory, as f16 or bf16 and are multiplied as f32.
+"""Weights that lie in the file, and in memory, as f16 or bf16 and are multiplied as f32.
 
 In a model of half precision these are the model's own weights, so nothing changes but their size. Where the caller
 asks for a precision, weights are rounded to it, and the report says how far they moved.
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from opforge.bin.lowering.graph import FLOAT, Graph, Value
 
-__all__ = ["PRECISIONS", "narrow_weights"]
+__all__ = ["PRECISIONS", "is_half", "narrow_weights"]
 
 PRECISIONS = ("model", "f16", "bf16")
 TYPES: dict[str, tuple[int, Any]] = {"f16": (10, np.float16), "bf16": (16, ml_dtypes.bfloat16)}
+READERS = ("MatMul", "Conv", "LSTM", "GRU", "RNN")
+PACKINGS = ("matmul16", "conv16", "first16", "depthwise16")
+"""Nodes, and packings of their weights, that half types serve; Winograd's weights, transformed, stay f32."""
 SMALLEST = 4096
 """Elements below which a narrow weight saves nothing that anybody notices."""
 
@@ -28,7 +31,7 @@ def narrow_weights(graph: Graph, precision: str) -> list[str]:
     """Store weights in half the bytes.
 
     Args:
-        graph: the compiler's graph; weights of ``MatMul`` nodes are replaced.
+        graph: the compiler's graph; the nodes get other weights.
         precision: "model" narrows where every element keeps its value, "f16" and "bf16" round.
 
     Returns:
@@ -38,13 +41,15 @@ def narrow_weights(graph: Graph, precision: str) -> list[str]:
     moved: list[tuple[Array, Array]] = []
     refused: list[str] = []
     for node in (node for inner in graph.walk() for node in inner.nodes):
-        value = node.inputs[1] if node.is_made("MatMul") else None
-        if value is None or value.data is None or value.dtype != FLOAT or value.data.size < SMALLEST:
-            continue
-        if value not in made:
-            made[value] = _exact(value) if precision == "model" else _rounded(value, precision, moved, refused)
-        if (narrow := made[value]) is not None:
-            node.inputs[1] = narrow
+        for k, value in enumerate(node.inputs if node.is_made(*READERS) else []):
+            if value is None or value.packing not in PACKINGS or value.data is None or value.dtype != FLOAT:
+                continue
+            if value.data.size < SMALLEST:
+                continue
+            if value not in made:
+                made[value] = _exact(value) if precision == "model" else _rounded(value, precision, moved, refused)
+            if (narrow := made[value]) is not None:
+                node.inputs[k] = narrow
     lines = [_summary(precision, moved)] if moved else []
     return lines + [f"kept f32, {precision} would overflow: {name}" for name in refused]
 
@@ -55,6 +60,12 @@ def _as(value: Value, precision: str) -> tuple[Value, Array]:
     with np.errstate(over="ignore"):
         data = value.data.astype(kind)
     return Value(value.name, dtype, value.dims, data, value.layout, value.packing), data.astype(np.float32)
+
+
+def is_half(data: Array) -> bool:
+    """Tell whether a half type holds every element as it is."""
+    with np.errstate(over="ignore"):
+        return any(np.array_equal(data.astype(kind).astype(np.float32), data) for _, kind in TYPES.values())
 
 
 def _exact(value: Value) -> Value | None:
@@ -83,6 +94,6 @@ def _summary(precision: str, moved: list[tuple[Array, Array]]) -> str:
     square = sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in moved)
     norm = sum(float(np.square(a.astype(np.float64)).sum()) for a, _ in moved)
     return (
-        f"weights f32 -> {precision}: {len(moved)} matrices, {size / 1e6:.2f} MB -> {size / 2e6:.2f} MB, "
-        f"error {worst:.1e} of a matrix's largest element, {np.sqrt(square / max(norm, 1e-300)):.1e} root mean square"
+        f"weights f32 -> {precision}: {len(moved)} tensors, {size / 1e6:.2f} MB -> {size / 2e6:.2f} MB, "
+        f"error {worst:.1e} of a tensor's largest element, {np.sqrt(square / max(norm, 1e-300)):.1e} root mean square"
     )
