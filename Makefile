@@ -9,7 +9,7 @@ CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
-.PHONY: demo test lint bench engines fuzz cross sanitize soak format clean help native environment
+.PHONY: demo test lint bench engines frameworks fuzz cross sanitize soak format clean help native environment
 
 help:
 	@echo "make demo    train, export, compile and run real models; prints one table"
@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
+	@echo "make frameworks  the tests of TensorFlow and JAX with older versions of them"
 	@echo "make soak    the long versions of all of these; SOAK_PARTS, SOAK_FACTOR, SOAK_SHARED_RUNS, FUZZ_SECONDS"
 
 $(STAMPS)/venv:
@@ -74,6 +75,9 @@ bench: $(STAMPS)/install
 engines: $(STAMPS)/install
 	$(BIN)/python tools/engine_versions.py
 
+frameworks: $(STAMPS)/install
+	$(BIN)/python tools/framework_versions.py
+
 FUZZ_SECONDS ?= 60
 fuzz: $(STAMPS)/corpus
 	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
@@ -88,6 +92,7 @@ cross: $(STAMPS)/corpus
 
 sanitize: $(STAMPS)/corpus
 	$(BIN)/python tools/sanitize.py
+
 
 SOAK_FACTOR ?= 50
 SOAK_SHARED_RUNS ?= 10000

@@ -158,7 +158,7 @@ class _Runner:
 
 def main(page: str, folder: str) -> None:
     """Run one page."""
-    sys.path.insert(0, "")
+    sys.path[0] = ""  # not this script's folder, where folders are called as frameworks are
     os.chdir(folder)
     _Runner(Path(page), Path(folder)).run()
 
