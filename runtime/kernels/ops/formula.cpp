@@ -2,6 +2,7 @@
 #include <initializer_list>
 
 #include "kernels/epilogue.h"
+#include "kernels/nhwc.h"
 
 namespace opforge {
 namespace {
@@ -112,6 +113,42 @@ void tensors_of(const Tensor* inputs, int32_t n_inputs, const Tensor* outputs, i
   }
 }
 
+// Beside values in nhwc: the dimensions of an operand in the order in which they lie, channels last. False
+// where it does not lie so: what is plain must be a number or numbers per channel.
+bool in_order(const Tensor& t, const Tensor& y, Tensor* to) {
+  *to = t;
+  Shape& s = to->shape;
+  const bool vector = t.shape.rank >= 3 && t.shape.rank <= 4 && t.shape[-1] == 1 && t.shape[-2] == 1;
+  if (is_nhwc(t)) {
+    s.dims[1] = t.shape[2], s.dims[2] = t.shape[3], s.dims[3] = pixel_of(t);
+    return t.layout.kind == y.layout.kind && t.shape[1] == y.shape[1];
+  }
+  if (!is_plain(t) || t.packing != Packing::kNone) return false;
+  if (t.shape.rank <= 4 && t.shape.elements() == 1) {
+    s = Shape();
+    return true;
+  }
+  if (!vector || pixel_of(y) != y.shape[1]) return false;
+  if (t.shape.rank == 4) s.dims[1] = s.dims[2] = 1, s.dims[3] = t.shape[1];
+  if (t.shape.rank == 3) s.rank = 1;
+  return true;
+}
+
+// The same for a whole node; false where a value does not fit.
+bool nodes_in_order(const Tensor* inputs, int32_t n_inputs, const Tensor* outputs, int32_t n_outputs,
+                    opforge_tensor* in, opforge_tensor* out, Tensor* held) {
+  for (int i = 0; i < n_inputs; ++i) {
+    if (!in_order(inputs[i], outputs[0], held + i)) return false;
+    in[i] = dlpack_of(held[i]);
+  }
+  for (int i = 0; i < n_outputs; ++i) {
+    Tensor* to = held + n_inputs + i;
+    if (!outputs[i].present() || !is_nhwc(outputs[i]) || !in_order(outputs[i], outputs[0], to)) return false;
+    out[i] = dlpack_of(*to);
+  }
+  return true;
+}
+
 Status formula_infer(InferContext& c) {
   const FormulaState& s = *static_cast<FormulaState*>(c.state);
   Shape joint;
@@ -158,7 +195,16 @@ Status formula_infer(InferContext& c) {
     return OPFORGE_STATUS_OK;
   }
   opforge_tensor in[bytecode::kMaxInputs], out[bytecode::kMaxOutputs];
-  tensors_of(c.inputs, c.n_inputs, c.outputs, c.n_outputs, in, out);
+  bool pixels = false;
+  for (int i = 0; i < c.n_inputs; ++i) pixels = pixels || wants_nhwc(c.inputs[i]);
+  for (int i = 0; i < c.n_outputs; ++i) pixels = pixels || wants_nhwc(c.outputs[i]);
+  Tensor held[bytecode::kMaxInputs + bytecode::kMaxOutputs];
+  if (!pixels)
+    tensors_of(c.inputs, c.n_inputs, c.outputs, c.n_outputs, in, out);
+  else if (s.summed || !nodes_in_order(c.inputs, c.n_inputs, c.outputs, c.n_outputs, in, out, held))
+    return c.fail(
+        &c, OPFORGE_STATUS_UNSUPPORTED,
+        "a formula on nhwc values takes such values, numbers and numbers per channel, and sums nothing");
   c.scratch_bytes = bytecode::scratch_bytes(s.program, in, out);
   if (c.scratch_bytes < 0)
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the shapes do not fit the bytecode");
@@ -179,7 +225,11 @@ Status formula_run(RunContext& c) {
     return OPFORGE_STATUS_OK;
   }
   opforge_tensor in[bytecode::kMaxInputs], out[bytecode::kMaxOutputs];
-  tensors_of(c.inputs, c.n_inputs, c.outputs, c.n_outputs, in, out);
+  Tensor held[bytecode::kMaxInputs + bytecode::kMaxOutputs];
+  if (is_nhwc(c.outputs[0]))
+    nodes_in_order(c.inputs, c.n_inputs, c.outputs, c.n_outputs, in, out, held);
+  else
+    tensors_of(c.inputs, c.n_inputs, c.outputs, c.n_outputs, in, out);
   bytecode::Workers workers;
   workers.host = &c;
   workers.parallel_for = [](void* host, int64_t n, int64_t grain, RangeBody body, void* user) {

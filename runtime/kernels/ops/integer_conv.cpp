@@ -367,7 +367,7 @@ Status linear_infer(InferContext& c) { return general_infer(c, true); }
 Status linear_run(RunContext& c) { return general_run(c, true); }
 
 constexpr OpKernel kRows[] = {
-    {"opforge", "IntegerConv", 1, 1, packed_load, packed_infer, packed_run, kPerImage, 3, kMany},
+    {"opforge", "IntegerConv", 1, 1, packed_load, packed_infer, packed_run, kPerImage, 3, 11},
     {"", "ConvInteger", 10, kNewest, nullptr, integer_infer, integer_run, 0, 2, 4},
     {"", "QLinearConv", 10, kNewest, nullptr, linear_infer, linear_run, 0, 8, 9},
 };

@@ -286,8 +286,8 @@ Status pool_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"opforge", "IntegerAdd", 1, 1, pair_load, pair_infer, add_run, kPerImage, 2},
-    {"opforge", "IntegerMul", 1, 1, pair_load, pair_infer, mul_run, kPerImage, 2},
+    {"opforge", "IntegerAdd", 1, 1, pair_load, pair_infer, add_run, kPerImage, 2, 3},
+    {"opforge", "IntegerMul", 1, 1, pair_load, pair_infer, mul_run, kPerImage, 2, 3},
     {"opforge", "IntegerTable", 1, 1, lookup_load, lookup_infer, lookup_run, kPerImage, 2},
     {"opforge", "IntegerPool", 1, 1, pool_load, pool_infer, pool_run, kPerImage},
 };

@@ -196,3 +196,121 @@ def test_a_step_with_other_readers_keeps_its_floats(tmp_path: Path) -> None:
     operators, got, wanted = run(net, tmp_path, a=codes(U8, 40), b=codes(U8, 40))
     assert "IntegerAdd" not in operators
     np.testing.assert_allclose(got, wanted, atol=1e-6)
+
+
+def test_a_sum_and_what_follows_it_are_one_node(tmp_path: Path) -> None:
+    text = """p = DequantizeLinear(a, as, az)
+    q = DequantizeLinear(b, bs, bz)
+    s = Add(p, q)
+    sq = QuantizeLinear(s, ys, yz)
+    d = DequantizeLinear(sq, ys, yz)
+    h = HardSwish(d)
+    y = QuantizeLinear(h, ys, az)"""
+    left, right = every_pair(U8, U8)
+    net = model(text, {"a": (T.UINT8, ["N", 256]), "b": (T.UINT8, ["N", 256])}, T.UINT8, **scales(U8, U8, U8))
+    operators, got, wanted = run(net, tmp_path, a=left, b=right)
+    assert operators == ["IntegerAdd"]
+    assert np.array_equal(got, wanted)
+
+
+BLOCK = """xq = QuantizeLinear(x, as, az)
+xd = DequantizeLinear(xq, as, az)
+wd = DequantizeLinear(w, ws)
+c = Conv(xd, wd) | kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+cq = QuantizeLinear(c, bs, bz)
+"""
+
+
+def block(channels: int, *more: int) -> dict[str, Any]:
+    """Constants of BLOCK, and of further 1x1 convolutions of it to so many channels."""
+    made: dict[str, Any] = {"w": codes(I8, channels, 3, 3, 3), "ws": F32(0.004)}
+    for k, outer in enumerate(more):
+        made[f"v{k}"] = codes(I8, outer, channels, 1, 1)
+    return {**scales(U8, U8, U8), **made, "gs": F32(1 / 255), "gz": U8(0)}
+
+
+def image(rows: int = 2) -> np.ndarray:
+    return RNG.normal(size=(rows, 3, 10, 9)).astype(F32)
+
+
+@pytest.mark.parametrize(("channels", "kind"), [(16, "nhwc"), (24, "nhwc16")])
+def test_channels_are_weighted_by_their_mean(channels: int, kind: str, tmp_path: Path) -> None:
+    """A squeeze-and-excite block: the pool, the gate and its product work on bytes in the layout of the image."""
+    text = f"""{BLOCK}p = DequantizeLinear(cq, bs, bz)
+    g = GlobalAveragePool(p)
+    gq = QuantizeLinear(g, ys, yz)
+    gd = DequantizeLinear(gq, ys, yz)
+    hs = HardSigmoid(gd)
+    hq = QuantizeLinear(hs, gs, gz)
+    hd = DequantizeLinear(hq, gs, gz)
+    m = Mul(hd, p)
+    y = QuantizeLinear(m, ys, yz)"""
+    net = model(text, {"x": (T.FLOAT, ["N", 3, 10, 9])}, T.UINT8, **block(channels))
+    operators, got, wanted = run(net, tmp_path, x=image())
+    assert operators == ["QuantizeLinear", "IntegerConv", "IntegerPool", "IntegerTable", "IntegerMul", "Reorder"]
+    assert layouts(tmp_path)[1:5] == [kind] * 4
+    off = np.abs(got.astype(int) - wanted.astype(int))
+    assert off.max() <= 2
+    assert (off > 0).mean() < 0.05  # a pooled code that falls to the other side moves a whole channel
+
+
+def test_parts_of_a_concatenation_lie_where_they_are_made(tmp_path: Path) -> None:
+    text = f"""{BLOCK}p = DequantizeLinear(cq, bs, bz)
+    w0 = DequantizeLinear(v0, ws)
+    w1 = DequantizeLinear(v1, ws)
+    a0 = Conv(p, w0)
+    a1 = Conv(p, w1)
+    r1 = Relu(a1)
+    q0 = QuantizeLinear(a0, ys, yz)
+    q1 = QuantizeLinear(r1, bs, bz)
+    d0 = DequantizeLinear(q0, ys, yz)
+    d1 = DequantizeLinear(q1, bs, bz)
+    c2 = Concat(d0, d1, d0) | axis=1
+    y0 = QuantizeLinear(c2, ys, yz)
+    d2 = DequantizeLinear(y0, ys, yz)
+    g = GlobalAveragePool(d2)
+    y = QuantizeLinear(g, ys, yz)"""
+    net = model(text, {"x": (T.FLOAT, ["N", 3, 10, 9])}, T.UINT8, **block(24, 21, 11))
+    operators, got, wanted = run(net, tmp_path, x=image())
+    assert operators.count("ConcatChannels") == 1  # a part stands twice in it
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
+    net = model(text.replace("d0, d1, d0", "d0, d1"), {"x": (T.FLOAT, ["N", 3, 10, 9])}, T.UINT8, **block(24, 21, 11))
+    operators, got, wanted = run(net, tmp_path, x=image())
+    assert operators == ["QuantizeLinear", *["IntegerConv"] * 3, "IntegerPool", "Reorder"]
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_formulas_pass_the_layout_on(tmp_path: Path) -> None:
+    """Factors per channel, and a convolution whose result is not quantised at once."""
+    text = f"""{BLOCK}p = DequantizeLinear(cq, bs, bz)
+    w0 = DequantizeLinear(v0, ws)
+    a0 = Conv(p, w0)
+    q0 = QuantizeLinear(a0, ys, yz)
+    d0 = DequantizeLinear(q0, ys, yz)
+    s = Mul(d0, k)
+    t = Exp(s)
+    tq = QuantizeLinear(t, bs, bz)
+    td = DequantizeLinear(tq, bs, bz)
+    w1 = DequantizeLinear(v1, ws)
+    a1 = Conv(td, w1)
+    a2 = Mul(a1, h)
+    a3 = Softplus(a2)
+    q3 = QuantizeLinear(a3, ys, yz)
+    d3 = DequantizeLinear(q3, ys, yz)
+    g = GlobalAveragePool(d3)
+    y = QuantizeLinear(g, ys, yz)"""
+    constants = block(32, 32, 16) | {"k": RNG.uniform(0.5, 1, (32, 1, 1)).astype(F32), "h": F32(0.25)}
+    net = model(text, {"x": (T.FLOAT, ["N", 3, 10, 9])}, T.UINT8, **constants)
+    operators, got, wanted = run(net, tmp_path, x=image())
+    convolution = ["IntegerConv"]
+    assert operators == [
+        "QuantizeLinear",
+        *convolution * 2,
+        "Formula",
+        *convolution,
+        "Formula",
+        "IntegerPool",
+        "Reorder",
+    ]
+    assert layouts(tmp_path)[1:-1] == ["nhwc"] * 6
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 2

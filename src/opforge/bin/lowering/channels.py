@@ -61,8 +61,8 @@ def parts_in_place(graph: Graph) -> None:
         for k, (node, channels, offset) in enumerate(sorted(found, key=lambda part: order[part[0]])):
             last = k == len(found) - 1
             y = concat.output
-            whole = y if last else Value(f"{y.name}__{k + 1}", y.dtype, y.dims, layout=Layout("c16"))
-            slot = 3 if node.op == "Conv" else 1
+            whole = y if last else Value(f"{y.name}__{k + 1}", y.dtype, y.dims, layout=Layout(y.layout.kind))
+            slot = _KEPT[node.op]
             node.inputs += [None] * (slot + 1 - len(node.inputs))
             node.inputs[slot] = so_far
             node.attributes.update(channels_total=total, channel_offset=offset)
@@ -75,22 +75,28 @@ def parts_in_place(graph: Graph) -> None:
 def _parts(concat: Node, readers: dict[Value, list[Node]]) -> list[tuple[Node, int, int]] | None:
     """Return producer, channels and offset of each input, or None where one cannot write in place."""
     found: list[tuple[Node, int, int]] = []
+    blocked = concat.output.is_blocked
     offset = 0
     for k, value in enumerate(concat.inputs):
         assert value is not None
         assert value.dims is not None
         node, channels = value.producer, value.dims[1].constant
-        assert channels is not None
-        if node is None or value.is_output or readers[value] != [concat] or not _writes_parts(node):
+        if channels is None or node is None or value.is_output or readers[value] != [concat]:
             return None
-        if channels % 16 and k < len(concat.inputs) - 1:
+        if not _writes_parts(node, blocked) or (blocked and channels % 16 and k < len(concat.inputs) - 1):
             return None
         found.append((node, channels, offset))
         offset += channels
     return found
 
 
-def _writes_parts(node: Node) -> bool:
+_KEPT = {"Conv": 3, "Resize": 1, "IntegerConv": 10}
+"""Input with the channels that others have written."""
+
+
+def _writes_parts(node: Node, blocked: bool) -> bool:
     if "channels_total" in node.attributes or "epilogue" in node.attributes:
         return False
+    if not blocked:
+        return node.is_made("IntegerConv")
     return (node.is_made("Conv") and not any(node.inputs[3:])) or node.is_made("Resize")

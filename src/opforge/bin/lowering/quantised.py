@@ -193,13 +193,25 @@ def _floating(r: Rewriter, node: Node) -> None:
                 whole = Value(f"{out.name}__whole", out.dtype, out.dims)
                 clipped = [quantised_steps.table_node(whole, out, known.clipped(*bounds), following.origin)]
                 out = whole
-    if real and conv:
+    if real and conv and not _becomes_codes(r, out):
         return  # a convolution that gives f32 stays one of the blocked kernels
     terms.scale = q.vector(f"{out.name}__scale", product_scale, FLOAT)
     if conv:
         _convolution(r, nodes, x, w, terms, out, clipped)
     else:
         r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, terms, out, {}, _origin(nodes)), *clipped)
+
+
+def _becomes_codes(r: Rewriter, value: Value) -> bool:
+    """Tell whether a chain of elementwise nodes that alone read each other ends in a QuantizeLinear."""
+    node = r.only_reader(value)
+    for _ in range(16):
+        if node is None or q.is_node(node, "QuantizeLinear"):
+            return q.Codes.of(node) is not None
+        if not node.is_made(ELEMENTWISE):
+            return False
+        node = r.only_reader(node.output)
+    return False
 
 
 def _matrix_weights(node: Node) -> q.Weights | None:

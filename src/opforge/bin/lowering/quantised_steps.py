@@ -38,6 +38,10 @@ def find_steps(graph: Graph) -> None:
     copies = _own_conversions(graph)
     r = Rewriter(graph)
     for node in graph.nodes:
+        if q.is_node(node, "MaxPool") and node.output.dtype in q.BYTES:
+            window = _window(node)
+            if window is not None:
+                r.replace([node], Node("opforge", "IntegerPool", 1, node.inputs[:1], node.outputs, window, node.origin))
         codes = q.Codes.of(node) if node.op == "QuantizeLinear" else None
         source = q.operand(node, 0)
         if codes is None or source is None or source.producer is None or r.only_reader(source) is not node:
@@ -272,21 +276,11 @@ def _pool(r: Rewriter, last: Node, codes: q.Codes) -> None:
     """MaxPool, AveragePool, GlobalAveragePool and the ReduceMean that is one, of images."""
     node = last.inputs[0].producer if last.inputs[0] is not None else None
     found = _source(node.inputs[0]) if node is not None else None
-    if node is None or found is None or len([o for o in node.outputs if o is not None]) != 1:
+    if node is None or found is None:
         return
-    (x, given), a = found, node.attributes
-    if x.rank != 4 or a.get("auto_pad", "NOTSET") != "NOTSET" or a.get("storage_order", 0):
+    (x, given), attributes = found, _window(node)
+    if attributes is None:
         return
-    attributes: dict[str, Any] = {"mode": "max" if node.op == "MaxPool" else "average"}
-    if node.op == "ReduceMean":
-        axes = q.operand(node, 1)
-        if axes is None or axes.data is None or not a.get("keepdims", 1):
-            return
-        if sorted(int(k) % 4 for k in axes.data.reshape(-1)) != [2, 3]:
-            return
-    elif node.op != "GlobalAveragePool":
-        names = ("kernel_shape", "strides", "pads", "dilations", "ceil_mode", "count_include_pad")
-        attributes |= {k: a[k] for k in names if k in a}
     if node.op == "MaxPool":
         between = Value(f"{last.output.name}__codes", x.dtype, last.output.dims)
         after, _ = _requantised(between, given, last.output, codes, last.origin)
@@ -299,6 +293,26 @@ def _pool(r: Rewriter, last: Node, codes: q.Codes) -> None:
         attributes |= {f"{name}_scale": float(what.scale), f"{name}_zero": what.zero}
     made = Node("opforge", "IntegerPool", 1, [x], [last.output], attributes, _origin([node, last]))
     r.replace([node, last], made)
+
+
+def _window(node: Node) -> dict[str, Any] | None:
+    """Return the attributes of the pool of bytes that does what a pool of images does; None where there is none."""
+    x, a = node.inputs[0], node.attributes
+    if x is None or x.rank != 4 or a.get("auto_pad", "NOTSET") != "NOTSET" or a.get("storage_order", 0):
+        return None
+    if len([o for o in node.outputs if o is not None]) != 1:
+        return None
+    found: dict[str, Any] = {"mode": "max" if node.op == "MaxPool" else "average"}
+    if node.op == "ReduceMean":
+        axes = q.operand(node, 1)
+        if axes is None or axes.data is None or not a.get("keepdims", 1):
+            return None
+        if sorted(int(k) % 4 for k in axes.data.reshape(-1)) != [2, 3]:
+            return None
+    elif node.op != "GlobalAveragePool":
+        names = ("kernel_shape", "strides", "pads", "dilations", "ceil_mode", "count_include_pad")
+        found |= {k: a[k] for k in names if k in a}
+    return found
 
 
 _RULES: dict[str, Callable[[Rewriter, Node, q.Codes], None]] = {

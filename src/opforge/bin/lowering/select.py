@@ -239,6 +239,23 @@ def pack_product(node: Node) -> Node | None:
     return _matmul(node.inputs, node.outputs, node.attributes, node.origin)
 
 
+def _average_pool(
+    inputs: list[Value | None], outputs: list[Value | None], attributes: dict[str, Any], origin: list[str]
+) -> Node | None:
+    """One window over the whole image is a global pool, which has faster loops."""
+    x, pads = inputs[0], attributes.get("pads") or [0]
+    if x is None or x.dtype != FLOAT or x.dims is None or any(pads):
+        return None
+    whole = [d.constant for d in x.dims[2:]] == list(attributes["kernel_shape"])
+    if (
+        not whole
+        or any(d != 1 for d in attributes.get("dilations") or [1])
+        or attributes.get("auto_pad", "NOTSET") != "NOTSET"
+    ):
+        return None
+    return Node("", "GlobalAveragePool", 22, inputs, outputs, {}, origin)
+
+
 def _constant_of_shape(
     inputs: list[Value | None], outputs: list[Value | None], attributes: dict[str, Any], origin: list[str]
 ) -> Node | None:
@@ -253,6 +270,7 @@ def _constant_of_shape(
 
 _RULES: dict[str, Rule] = {
     "Attention": lower_attention,
+    "AveragePool": _average_pool,
     "ConstantOfShape": _constant_of_shape,
     "GRU": lower_gru,
     "LSTM": lower_lstm,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opforge.bin.lowering.graph import Graph, Node, Value
+from opforge.bin.lowering.fuse import same_shape
+from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
 from opforge.bin.lowering.quantised_values import BYTES
 from opforge.bin.program import Layout
 
@@ -45,15 +46,44 @@ def _is_image(value: Value | None) -> bool:
 
 
 def _gives(node: Node, readers: dict[Value, list[Node]]) -> bool:
+    if node.is_made("Formula"):
+        near = any(v is not None and v.is_nhwc and same_shape(v, node.output) for v in node.inputs)
+        return near and _passes(node) and _leads(node, readers)
+    if node.is_made("IntegerConv") and node.output.dtype in (*BYTES, FLOAT):
+        return _leads(node, readers)  # it writes planes as well, where nobody wants pixels
     if not node.outputs or not _is_image(node.outputs[0]):
         return False
-    if node.is_made("IntegerConv"):  # it writes planes as well, where nobody wants pixels
-        return any(_reads(n) for n in readers.get(node.output, []))
     if node.is_made("IntegerPool", "ConcatChannels"):
         return True
     if node.is_made("IntegerMul", "IntegerAdd") and not _one_shape(node):
         return True
     return node.is_made(*FOLLOWS) and any(v is not None and v.is_nhwc for v in node.inputs)
+
+
+def _leads(node: Node, readers: dict[Value, list[Node]], depth: int = 4) -> bool:
+    """Tell whether what a node makes goes, through formulas perhaps, to nodes that read pixels."""
+    after = readers.get(node.output, [])
+    return any(_reads(n) or (depth > 0 and _passes(n) and _leads(n, readers, depth - 1)) for n in after)
+
+
+def _passes(node: Node) -> bool:
+    """Tell whether a formula can take any layout: its operands are of its shape, numbers, or numbers per channel."""
+    if not node.is_made("Formula") or node.output.rank != 4:
+        return False
+    whole = _kind(node.output) == "nhwc"
+    return all(v is not None and (_stays(v, whole) or _follows(v, node.output)) for v in node.inputs)
+
+
+def _stays(value: Value, whole: bool) -> bool:
+    """Tell whether a constant lies the same way in planes and in pixels."""
+    if value.data is None or value.data.ndim > 4:
+        return False
+    shape = value.data.shape
+    return value.data.size == 1 or (whole and len(shape) >= 3 and shape[-2:] == (1, 1))
+
+
+def _follows(value: Value, y: Value) -> bool:
+    return value.data is None and value.rank == 4 and same_shape(value, y)
 
 
 def _one_shape(node: Node) -> bool:
@@ -86,7 +116,8 @@ def _convert(graph: Graph) -> None:
             if value is None or value.data is not None or (node.is_made("IntegerConv") and k == 0):
                 continue
             pixels = bool(node.outputs) and node.outputs[0] is not None and node.outputs[0].is_nhwc
-            kind = _kind(value) if pixels and _is_image(value) else "plain"
+            image = _is_image(value) or (node.is_made("Formula") and value.rank == 4)
+            kind = _kind(value) if pixels and image else "plain"
             if value.layout.kind != kind and (value.is_nhwc or kind != "plain"):
                 node.inputs[k] = converted(value, kind)
         order.append(node)

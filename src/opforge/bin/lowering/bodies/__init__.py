@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
-from opforge.bin.lowering.bodies import einsum, learning, norms, optimizers, standard
+from opforge.bin.lowering.bodies import einsum, learning, norms, optimizers, quantised, standard
 from opforge.bin.lowering.bodies._writer import Body
 
 __all__ = ["BODIES", "DOMAINS", "body_of"]
@@ -19,12 +19,14 @@ __all__ = ["BODIES", "DOMAINS", "body_of"]
 Rule = Callable[[Body, ir.Node], "list[str] | None"]
 
 BODIES: Mapping[tuple[str, str], Rule] = {
-    key: rule for module in (standard, norms, einsum, optimizers, learning) for key, rule in module.BODIES.items()
+    key: rule
+    for module in (standard, norms, einsum, optimizers, learning, quantised)
+    for key, rule in module.BODIES.items()
 }
 """All rules."""
 
 DOMAINS = frozenset(domain for domain, _ in BODIES if domain)
-"""Domains of ONNX other than the main one."""
+"""Domains other than the main one: ONNX's, and that of ONNX Runtime's quantiser."""
 
 
 def _key(node: ir.Node) -> tuple[str, str]:
