@@ -1,4 +1,4 @@
-"""Every operator of the library, all its cases in every dtype, inside ONNX Runtime: by custom operators, by the provider."""
+"""Every operator, all its cases in every dtype, inside ONNX Runtime: by custom operators, by the provider."""
 
 from functools import partial
 
