@@ -33,7 +33,10 @@ NB_MODULE(_native, m) {
   m.def("thread_count", [] { return opforge_thread_count(); });
   nb::class_<PySession>(m, "Session")
       .def(nb::init<const std::string&, int, bool, const std::vector<std::string>&,
-                    const std::vector<std::string>&, bool, bool, bool, nb::dict>())
+                    const std::vector<std::string>&, bool, bool, bool, nb::dict, int64_t, int64_t>(),
+           nb::arg("path"), nb::arg("threads"), nb::arg("verify_full"), nb::arg("libraries"),
+           nb::arg("search"), nb::arg("allow_native"), nb::arg("mmap"), nb::arg("reuse"), nb::arg("dtypes"),
+           nb::arg("memory_limit") = 0, nb::arg("loop_limit") = 0)
       .def("run", &PySession::run)
       .def("run_values", &PySession::run_values)
       .def("values", &PySession::values)

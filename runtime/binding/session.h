@@ -20,10 +20,10 @@ namespace nb = nanobind;
 
 class PySession {
  public:
-  // dtypes: ONNX number -> numpy.dtype.
+  // dtypes: ONNX number -> numpy.dtype. Limits: 0 = none.
   PySession(const std::string& path, int threads, bool verify_full, const std::vector<std::string>& libraries,
-            const std::vector<std::string>& search, bool allow_native, bool mmap, bool reuse,
-            nb::dict dtypes);
+            const std::vector<std::string>& search, bool allow_native, bool mmap, bool reuse, nb::dict dtypes,
+            int64_t memory_limit = 0, int64_t loop_limit = 0);
   ~PySession();
   PySession(const PySession&) = delete;
   PySession& operator=(const PySession&) = delete;

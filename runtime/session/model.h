@@ -59,6 +59,11 @@ class Model {
   bool affordable(int64_t bytes) const {
     return options_.memory_limit == 0 || bytes <= options_.memory_limit;
   }
+  Status too_dear(int64_t bytes, Error* error) const {
+    return error->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "a run takes more memory than the session allows")
+        .wanted("at most %lld bytes (memory_limit)", static_cast<long long>(options_.memory_limit))
+        .found("%lld bytes", static_cast<long long>(bytes));
+  }
   Tensor constant(uint32_t value) const;
   Status check_constant(uint32_t value, Error* error) const;
   // All weights at once, on all threads: what the first plan of most models touches anyhow.

@@ -88,16 +88,23 @@ Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tenso
           .found("%s", dtype_name(output.dtype));
       return at_node(model, node, error->status, error);
     }
-    if (!good_shape(output.dtype, output.shape, output.layout) ||
-        !model.affordable(storage_bytes(output.dtype, output.shape, output.layout))) {
+    if (!good_shape(output.dtype, output.shape, output.layout)) {
       error->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "output %d has an impossible size", k)
           .wanted("a tensor of at most %llu bytes", static_cast<unsigned long long>(format::kMaxBytes));
       return at_node(model, node, error->status, error);
     }
+    const int64_t bytes = storage_bytes(output.dtype, output.shape, output.layout);
+    if (!model.affordable(bytes)) {
+      model.too_dear(bytes, error);
+      return at_node(model, node, error->status, error);
+    }
   }
-  if (context.scratch_bytes < 0 || context.scratch_bytes > static_cast<int64_t>(format::kMaxBytes) ||
-      !model.affordable(context.scratch_bytes)) {
+  if (context.scratch_bytes < 0 || context.scratch_bytes > static_cast<int64_t>(format::kMaxBytes)) {
     error->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "the scratch memory has an impossible size");
+    return at_node(model, node, error->status, error);
+  }
+  if (!model.affordable(context.scratch_bytes)) {
+    model.too_dear(context.scratch_bytes, error);
     return at_node(model, node, error->status, error);
   }
   return OPFORGE_STATUS_OK;

@@ -116,9 +116,9 @@ Status Planner::place() {
   int32_t a = 0, b = 0;
   if (!placement_good(buffers.data(), n, plan_.arena_bytes, order.data(), active.data(), &a, &b))
     return overlap(a, b);
-  if (plan_.arena_bytes > static_cast<int64_t>(format::kMaxBytes) || !model_.affordable(plan_.arena_bytes)) {
+  if (plan_.arena_bytes > static_cast<int64_t>(format::kMaxBytes))
     return error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "the run needs more memory than there can be");
-  }
+  if (!model_.affordable(plan_.arena_bytes)) return model_.too_dear(plan_.arena_bytes, error_);
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (owner[g] < 0) continue;
     groups_[g].place.kind = Place::kArena;

@@ -112,6 +112,8 @@ class Session:
         allow_native: bool = True,
         mmap: bool = True,
         reuse: bool = True,
+        memory_limit: int | None = None,
+        loop_limit: int | None = None,
     ) -> None:
         """Open a .bin.
 
@@ -124,6 +126,9 @@ class Session:
             allow_native: False refuses models that need a kernel library.
             mmap: False copies the file, so that it may be shortened meanwhile.
             reuse: False gives every value memory of its own, to find faults of a kernel or of the memory plan.
+            memory_limit: bytes that a run may take, for files of strangers: of the arena, of a tensor, of all values of
+                a run that places them one by one. None = no limit.
+            loop_limit: iterations of a Loop, for files of strangers. None = no limit.
 
         Raises:
             CorruptFileError: the file is damaged; the message names the section.
@@ -138,15 +143,19 @@ class Session:
             raise ArgumentError("unknown way to verify", where="verify", expected="'lazy' or 'full'", got=repr(verify))
         if threads is not None and threads < 1:
             raise ArgumentError("threads must be at least 1", where="threads", expected=">= 1 or None", got=threads)
+        for name, limit in (("memory_limit", memory_limit), ("loop_limit", loop_limit)):
+            if limit is not None and limit < 1:
+                raise ArgumentError("a limit must be at least 1", where=name, expected=">= 1 or None", got=limit)
         options = (threads or 0, verify == "full", [os.fspath(item) for item in libraries])
+        further = (allow_native, mmap, reuse, NUMPY_DTYPES, memory_limit or 0, loop_limit or 0)
         try:
-            self._native = native().Session(str(source), *options, [], allow_native, mmap, reuse, NUMPY_DTYPES)
+            self._native = native().Session(str(source), *options, [], *further)
         except MissingOperatorError:
             # Only now: listing the installed packages takes longer than opening most models.
             folders = _installed_folders() if allow_native else []
             if not folders:
                 raise
-            self._native = native().Session(str(source), *options, folders, allow_native, mmap, reuse, NUMPY_DTYPES)
+            self._native = native().Session(str(source), *options, folders, *further)
         self._path = source
         self._run = self._native.run
         self._inputs = [_info(*row) for row in self._native.values(True)]

@@ -14,9 +14,9 @@ import pytest
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.format import read
 from opforge.bin.native import native
-from opforge.bin.program import Layout
+from opforge.bin.program import GraphRef, Layout
 from opforge.bin.session import Session
-from opforge.errors import ArgumentError, CorruptFileError, DtypeError, UnsupportedError
+from opforge.errors import ArgumentError, CorruptFileError, DtypeError, OpforgeError, UnsupportedError
 from tests.unit.bin.programs import Builder, single
 
 F32 = np.float32
@@ -430,3 +430,29 @@ def test_an_output_that_numpy_cannot_hold_is_refused_while_opening(tmp_path: Pat
         native().Session(str(path), 0, False, [], [], True, True, True, known)
     assert "output 'halves': NumPy has no dtype for an output" in str(caught.value)
     assert "got: ONNX dtype 22" in str(caught.value)
+
+
+def test_limits_for_files_of_strangers(tmp_path: Path) -> None:
+    b = Builder()
+    trips, go, start = b.input("trips", np.int64, []), b.constant(np.array(True)), b.input("x", F32, ["N"])
+    body = Builder(b.program, "body")
+    body.input("i", np.int64, [])
+    condition, carried = body.input("c", np.bool_, []), body.input("s", F32, ["N"])
+    kept = body.node("Identity", [condition], np.bool_, [])
+    body.output(kept, body.node("Concat", [carried], F32, ["N"], axis=0))
+    b.output(b.node("Loop", [trips, go, start], F32, ["N"], body=GraphRef(body.index)))
+    path = b.save(tmp_path / "model.bin")
+    feeds = {"trips": np.array(5), "x": np.ones(100_000, F32)}
+    assert len(Session(path, loop_limit=5, memory_limit=1 << 22).run(feeds)) == 1
+    with pytest.raises(
+        UnsupportedError, match="a Loop runs more often than the session allows\n.*at most 4 iterations"
+    ):
+        Session(path, loop_limit=4).run(feeds)
+    words = "node 2 Concat .*takes more memory than the session allows\n.*at most 262144 bytes .*\n.*got: 400000 bytes"
+    with pytest.raises(OpforgeError, match=words):
+        Session(path, memory_limit=1 << 18).run(feeds)
+    with pytest.raises(OpforgeError, match="takes? more memory than the session allows"):
+        Session(path, memory_limit=500_000).run(feeds)
+    for name in ("memory_limit", "loop_limit"):
+        with pytest.raises(ArgumentError, match=f"{name}: a limit must be at least 1\n.*\n.*got: 0"):
+            Session(path, **{name: 0})
