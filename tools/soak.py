@@ -52,8 +52,9 @@ def parts(options: argparse.Namespace) -> list[Part]:
     full = [] if options.small else ["--full"]
     return [
         Part("tests", ["tools/run_tests.py", *drawing_tests()], environment=soak),
+        Part("seeds", ["tools/corpus.py"]),
+        Part("fuzz", ["tools/fuzz.py", "--seconds", str(options.fuzz_seconds)], needs="seeds"),
         Part("corpus", ["tools/corpus.py", *full]),
-        Part("fuzz", ["tools/fuzz.py", "--seconds", str(options.fuzz_seconds)]),
         Part("sanitize", ["tools/sanitize.py", *full, "--runs", str(options.shared_runs)], needs="corpus"),
         Part("cross", ["tools/cross.py", *full], needs="corpus"),
     ]
@@ -96,7 +97,7 @@ def memory() -> Iterator[str]:
 def main() -> int:
     """Run the parts; 0 when all went well."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help="tests, corpus, fuzz, sanitize, cross (all when none is given)")
+    parser.add_argument("parts", nargs="*", help="tests, seeds, fuzz, corpus, sanitize, cross (all when none is given)")
     parser.add_argument("--factor", type=int, default=50, help="how many times more the tests draw and run")
     parser.add_argument("--fuzz-seconds", type=int, default=600, help="of each fuzzer")
     parser.add_argument("--shared-runs", type=int, default=10_000, help="of sessions that 8 callers share")

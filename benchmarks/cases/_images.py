@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._exports import keyed
+
 OUT = Path(__file__).resolve().parents[2] / "build" / "bench" / "models"
 LIGHT = {"resnet50": "light_resnet50.onnx", "squeezenet": "light_squeezenet.onnx"}
 NAMES = (*LIGHT, "mobilenet")
@@ -36,7 +38,7 @@ def onnx_path(name: str) -> Path:
     """Return the ONNX file of a model with a symbolic batch; made on first use."""
     import onnx
 
-    path = OUT / f"{name}.onnx"
+    path = keyed(OUT / f"{name}.onnx", __file__)
     if not path.exists():
         OUT.mkdir(parents=True, exist_ok=True)
         model = _light(LIGHT[name]) if name in LIGHT else _mobilenet()

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._exports import keyed
+
 OUT = Path(__file__).resolve().parents[2] / "build" / "bench" / "models"
 OCR = {
     "ppocr det": ("ch_PP-OCRv4_det_infer.onnx", (1, 3, 640, 640)),
@@ -23,7 +25,7 @@ def onnx_path(name: str) -> Path:
         spec = importlib.util.find_spec("rapidocr_onnxruntime")
         assert spec is not None and spec.origin is not None
         return Path(spec.origin).parent / "models" / OCR[name][0]
-    path = OUT / f"{name.replace(' ', '_')}.onnx"
+    path = keyed(OUT / f"{name.replace(' ', '_')}.onnx", __file__)
     if not path.exists():
         OUT.mkdir(parents=True, exist_ok=True)
         _EXPORTS[name](path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._case import OURS, Case, Prepared
+from benchmarks._exports import keyed
 from benchmarks.cases import _images, _models
 
 _NEEDS = ("onnxruntime",)
@@ -48,7 +49,7 @@ def _products() -> dict[str, tuple[Any, dict[str, Any]]]:
 def _minilm(folder: Path) -> Path:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    path = folder / "minilm_dynamic.onnx"
+    path = keyed(folder / "minilm_dynamic.onnx", __file__)
     if not path.exists():
         import onnx
 

@@ -17,7 +17,7 @@ struct Part {
   // The image of the node's own channels within that of the output.
   Image of(Image y, int64_t own) const {
     if (!any()) return y;
-    y.data += y.plane * offset;
+    if (y.data != nullptr) y.data += y.plane * offset;  // infer asks for sizes only
     y.channels = static_cast<int32_t>(own);
     return y;
   }

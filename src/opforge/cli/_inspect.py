@@ -15,6 +15,8 @@ from opforge.cli._models import dtype_name, node_kind
 from opforge.cli._output import shape_text, size_text, table
 
 if TYPE_CHECKING:
+    import onnx
+
     from opforge.bin.program import Program
 
 __all__ = ["bin_file", "library_file", "onnx_file"]
@@ -134,11 +136,20 @@ def _conversions(program: Program) -> list[dict[str, Any]]:
     return found
 
 
+def _with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Give outputs without a shape one: ONNX's checker wants it, opforge and other engines do not."""
+    for item in model.graph.output:
+        kind = item.type.WhichOneof("value")
+        if kind == "tensor_type":
+            item.type.tensor_type.shape.SetInParent()
+    return model
+
+
 def onnx_file(file: Path, _only_sections: bool, list_nodes: bool) -> Reading:
     """Read an .onnx: imports, signature, operators, bodies, metadata, problems."""
-    from opforge.onnx import check_model
     from opforge.onnx._read import read_model
     from opforge.onnx._walk import nodes
+    from opforge.onnx.checker import custom_problems, standard_problems
 
     model = read_model(file, weights=False)
     places = list(nodes(model, functions=False))
@@ -149,7 +160,8 @@ def onnx_file(file: Path, _only_sections: bool, list_nodes: bool) -> Reading:
     imports = {item.domain or "ai.onnx": item.version for item in model.opset_import}
     functions = [f"{f.domain}::{f.name}" for f in model.functions]
     metadata = {item.key: item.value for item in model.metadata_props}
-    problems = [str(problem) for problem in check_model(model)]
+    invalid = [str(problem) for problem in standard_problems(_with_output_shapes(model))]
+    problems = [str(problem) for problem in custom_problems(model)] + invalid
     content: dict[str, Any] = {
         "file": str(file),
         "size": file.stat().st_size,
@@ -162,6 +174,7 @@ def onnx_file(file: Path, _only_sections: bool, list_nodes: bool) -> Reading:
         "functions": functions,
         "metadata": metadata,
         "problems": problems,
+        "valid": not invalid,
         "nodes": [
             {
                 "where": p.path,

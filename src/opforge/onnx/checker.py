@@ -13,7 +13,7 @@ from opforge.schema import DType, Operator, Required, Signature, registry
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Problem", "check_model", "custom_problems"]
+__all__ = ["Problem", "check_model", "custom_problems", "standard_problems"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def check_model(model: onnx.ModelProto) -> list[Problem]:
     are known), and ONNX's own checker for the rest. A node of a domain that nobody registered is a problem
     unless the model brings a function body for it.
     """
-    return custom_problems(model) or _onnx_checker(model)
+    return custom_problems(model) or standard_problems(model)
 
 
 def custom_problems(model: onnx.ModelProto) -> list[Problem]:
@@ -208,7 +208,8 @@ def _known_types(model: onnx.ModelProto) -> dict[str, int]:
     return types | {t.name: t.data_type for t in graph.initializer}
 
 
-def _onnx_checker(model: onnx.ModelProto) -> list[Problem]:
+def standard_problems(model: onnx.ModelProto) -> list[Problem]:
+    """Return what ONNX's own checker says of a model, whatever operators are registered."""
     import onnx
 
     if not fits_one_message(model):

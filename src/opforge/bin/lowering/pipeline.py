@@ -9,6 +9,7 @@ import onnx_ir as ir
 from opforge.bin.lowering import expand, raise_formulas, widen
 from opforge.passes import (
     _contract,
+    _declared,
     cancel_transposes,
     close_subgraphs,
     decompose_batch_norm,
@@ -103,6 +104,9 @@ def prepare(model: ir.Model, *, check: bool = False, formulas: bool = True) -> t
         model: changed in place.
         check: test what each pass requires and promises.
         formulas: look for registered formulas in decomposed form.
+
+    Raises:
+        ArgumentError: the model contradicts itself.
     """
     changes: dict[str, int] = {}
 
@@ -112,7 +116,9 @@ def prepare(model: ir.Model, *, check: bool = False, formulas: bool = True) -> t
             if graph_pass.NAME != infer_shapes.NAME:
                 changes[graph_pass.NAME] = changes.get(graph_pass.NAME, 0) + count
 
+    said = _declared.declared_outputs(model)
     run(map(_contract.as_pass, IMPORT))
+    _declared.require_declared(model, said)
     for _ in range(expand.MAX_ROUNDS):
         expanded = expand.expand_functions(model)
         if not expanded:

@@ -58,8 +58,10 @@ def command(
     results on every run. Models: domains, imports, nodes against the registered operators, opforge against ONNX
     Runtime. Exit code 1 when a check fails. --level quick checks in NumPy only, unless hosts are named.
     """
+    from opforge.build.jit import jit_mode
     from opforge.verify import check
 
+    jit_mode()  # a wrong OPFORGE_JIT is wrong use, not an operator that fails
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow logs while it is imported is no result
     load_packages(packages)
     reports = []

@@ -41,12 +41,13 @@ _READERS: dict[str, Callable[[Path, bool, bool], tuple[dict[str, Any], Callable[
 @json_option
 def command(
     file: Path, sections: bool, nodes: bool, memory: bool, sizes: tuple[str, ...], out: Path | None, as_json: bool
-) -> None:
+) -> int:
     """Print what FILE (.bin, .onnx, .so) holds; native code is loaded only for a .so.
 
     With --memory, the memory plan for inputs of these sizes: nodes to the right, bytes of the arena upwards.
 
-    Metadata in a file is printed as a hint; nothing that it names is imported or run.
+    Metadata in a file is printed as a hint; nothing that it names is imported or run. A model that is no
+    valid ONNX is shown all the same, with the reason, and the exit code is 2.
     """
     reader = _READERS.get(file.suffix)
     if reader is None:
@@ -58,9 +59,10 @@ def command(
         raise ArgumentError("--size and --out are for --memory", where="inspect")
     if memory:
         _memory_plan(file, parse_sizes(sizes), out, as_json)
-        return
+        return 0
     content, text = reader(file, sections, nodes)
     emit(content, as_json, text)
+    return 0 if content.get("valid", True) else 2
 
 
 def _memory_plan(file: Path, sizes: Mapping[str, int], out: Path | None, as_json: bool) -> None:
