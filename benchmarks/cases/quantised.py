@@ -102,8 +102,8 @@ def _prepare_image(name: str, threads: int) -> Prepared:
     options.intra_op_num_threads = threads
     peer = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     ours, theirs = next(iter(session.run(inputs).values())), peer.run(None, inputs)[0]
-    # Single steps of early layers fall to the other side of a tie and spread, in both alike.
-    assert np.corrcoef(ours.reshape(-1), theirs.reshape(-1))[0, 1] > 0.98
+    # Single steps of early layers fall to the other side of a tie and spread; probabilities have steps of 1/255.
+    assert np.abs(ours - theirs).max() <= max(0.15 * np.abs(theirs).max(), 1.01 / 255)
     return Prepared(runs={OURS: lambda: session.run(inputs), "onnxruntime": lambda: peer.run(None, inputs)})
 
 

@@ -22,6 +22,7 @@ from opforge.bin.lowering import (
     fuse,
     layout,
     load,
+    nhwc,
     pipeline,
     quantised,
     resolve,
@@ -163,6 +164,7 @@ def lower(model: ir.Model, choices: convolution.Choices | None = None, precision
     main = select.select(model)
     for graph in main.walk():
         quantised.quantise(graph)
+        nhwc.pointwise_products(graph)
         convolution.block_convolutions(graph, choices if graph is main else None, precision)
         fuse.fuse(graph)
         attention.join_products(graph)

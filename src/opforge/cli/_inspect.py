@@ -122,6 +122,8 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
 
 def _conversions(program: Program) -> list[dict[str, Any]]:
     """List the nodes that only change a layout, and the bytes of the logical value where its shape is known."""
+    from opforge.bin.decode import NUMPY_DTYPES
+
     found = []
     for node in (n for part in program.graphs for n in part.nodes):
         if node.domain != "opforge" or node.op != "Reorder":
@@ -131,7 +133,7 @@ def _conversions(program: Program) -> list[dict[str, Any]]:
         kinds = [plain if v.layout.kind == "plain" else v.layout.kind for v in (source, target)]
         sizes = [d for d in target.shape or [None] if isinstance(d, int)]
         known = target.shape is not None and len(sizes) == len(target.shape)
-        count = 4 * math.prod(sizes) if known else None
+        count = NUMPY_DTYPES[target.dtype].itemsize * math.prod(sizes) if known else None
         found.append({"from": kinds[0], "to": kinds[1], "value": source.name, "bytes": count})
     return found
 

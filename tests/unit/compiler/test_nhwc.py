@@ -73,3 +73,34 @@ def test_inspect_shows_what_is_converted(tmp_path, capsys):
     ]
     assert main(["inspect", str(path)]) == 0
     assert "converts nhwc to c16: x (11520 bytes)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_pointwise_convolutions_between_transposes_are_products(bias):
+    """Two of them, with activations and numbers behind; nothing is transposed or blocked."""
+    nodes = [
+        node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+        node("Conv", "t w b" if bias else "t w", "c", kernel_shape=[1, 1]),
+        node("Relu", "c", "r"),
+        node("Mul", "r half", "m"),
+        node("Transpose", "m", "u", perm=[0, 2, 3, 1]),
+        node("Transpose", "u", "v", perm=[0, 3, 1, 2]),
+        node("Conv", "v k", "d"),
+        node("Transpose", "d", "y", perm=[0, 2, 3, 1]),
+    ]
+    weights = {"w": _random(40, 24, 1, 1), "k": _random(7, 40, 1, 1), "half": np.float32(0.5)}
+    proto = model(nodes, {"x": ["N", "H", "W", 24]}, weights | ({"b": _random(40)} if bias else {}))
+    program, report = same(proto, {"x": _random(2, 5, 6, 24)}, rtol=1e-4, atol=1e-4)
+    assert ops(program) == ["MatMul", "MatMul"]
+    assert report.conversions == []
+
+
+def test_other_convolutions_between_transposes_stay_convolutions():
+    nodes = [
+        node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+        node("Conv", "t w", "c", kernel_shape=[1, 1], strides=[2, 2]),
+        node("Transpose", "c", "y", perm=[0, 2, 3, 1]),
+    ]
+    proto = model(nodes, {"x": [1, 6, 6, 24]}, {"w": _random(16, 24, 1, 1)})
+    program, _ = same(proto, {"x": _random(1, 6, 6, 24)}, rtol=1e-4, atol=1e-4)
+    assert ops(program) == ["Reorder", "Conv", "Reorder"]

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opforge.bin.program import Layout
 from opforge.errors import OpforgeError
-from tests.unit.bin.programs import single
+from tests.unit.bin.programs import Builder, single
 from tests.unit.quant.test_products import Packed
 
 X = np.zeros((4, 8), np.uint8)
@@ -79,3 +80,84 @@ def test_standard_operators(tmp_path: Path) -> None:
         single(tmp_path, "MatMulInteger", [X, W, np.zeros(3, U8)], I32)
     with pytest.raises(OpforgeError, match="kernel_shape is not that of the weights"):
         single(tmp_path, "ConvInteger", [IMAGE, KERNEL], I32, kernel_shape=[3, 3])
+
+
+def image_node(folder: Path, op: str, inputs: list[Any], layout: str, near: str, **attributes: Any) -> np.ndarray:
+    """A node on images: arrays of rank 4 come through a Reorder to ``near``, and its output is in ``layout``."""
+    builder, ids, feeds = Builder(), [], {}
+    for k, array in enumerate(inputs):
+        if array.ndim != 4:
+            ids.append(builder.constant(array))
+            continue
+        feeds[f"x{k}"] = array
+        given = builder.input(f"x{k}", array.dtype, list(array.shape))
+        if near != "plain":
+            given = builder.node("Reorder", [given], array.dtype, [None] * 4, domain="opforge", since=1)
+            builder.program.values[given].layout = Layout(near)
+        ids.append(given)
+    made = builder.node(op, ids, np.uint8, [None] * 4, domain="opforge", since=1, **attributes)
+    builder.program.values[made].layout = Layout(*layout) if isinstance(layout, tuple) else Layout(layout)
+    back = builder.node("Reorder", [made], np.uint8, [None] * 4, domain="opforge", since=1)
+    builder.output(back)
+    result: np.ndarray
+    [result] = builder.session(folder).run(feeds).values()
+    return result
+
+
+SCALES = {"a_scale": 1.0, "b_scale": 1.0, "y_scale": 1.0}
+FRAMED: Any = ("nhwc", (1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "layout", "near", "attributes", "words"),
+    [
+        ("IntegerAdd", [IMAGE, IMAGE[:, :2]], "nhwc", "nhwc", SCALES, "not bytes of one shape and layout"),
+        ("IntegerAdd", [IMAGE, IMAGE], "nhwc16", "nhwc", SCALES, "not bytes of one shape and layout"),
+        ("IntegerMul", [IMAGE, IMAGE[:, :, :1, :1]], "plain", "plain", SCALES, "not bytes of one shape and layout"),
+        ("IntegerAdd", [IMAGE, IMAGE], FRAMED, "nhwc", SCALES, "not bytes of one shape and layout"),
+        ("IntegerAdd", [IMAGE, IMAGE], "nhwc", "nhwc", {**SCALES, "y_zero": -3}, "not bytes of one shape"),
+        ("IntegerAdd", [IMAGE, IMAGE], "nhwc", "nhwc", {**SCALES, "y_scale": 0.0}, "out of range"),
+        ("IntegerAdd", [IMAGE, IMAGE], "nhwc", "nhwc", {**SCALES, "a_scale": float("inf")}, "out of range"),
+        ("IntegerAdd", [IMAGE, IMAGE], "nhwc", "nhwc", {**SCALES, "least": 9, "most": 3}, "out of range"),
+        ("IntegerAdd", [IMAGE, IMAGE, np.zeros(255, U8)], "nhwc", "nhwc", SCALES, "not a constant of 256 bytes"),
+        ("IntegerTable", [IMAGE, np.zeros(256, np.int8)], "nhwc", "nhwc", {}, "another dtype than the output"),
+        ("IntegerTable", [IMAGE, np.zeros(256, F32)], "nhwc", "nhwc", {}, "not a constant of 256 bytes"),
+        ("IntegerTable", [IMAGE, np.zeros(256, U8)], "nhwc16", "nhwc", {}, "not bytes in the output's layout"),
+        ("IntegerPool", [IMAGE], "plain", "plain", {}, "not bytes .* in nhwc"),
+        ("IntegerPool", [IMAGE], "nhwc", "nhwc", {"kernel_shape": [2]}, "not bytes .* in nhwc"),
+        ("IntegerPool", [IMAGE], "nhwc", "nhwc", {"kernel_shape": [2, 2], "strides": [0, 1]}, "not bytes .* in nhwc"),
+        ("IntegerPool", [IMAGE], FRAMED, "nhwc", {}, "not bytes .* in nhwc"),
+        ("IntegerPool", [IMAGE], "nhwc", "nhwc", {"mode": "median"}, "neither max nor average"),
+        ("ConcatChannels", [IMAGE, IMAGE[:, :, :3]], "nhwc", "nhwc", {}, "differ in more than channels"),
+        ("ConcatChannels", [IMAGE, IMAGE], FRAMED, "nhwc", {}, "in nhwc without a halo"),
+        ("Resize", [IMAGE], "nhwc16", "nhwc", {"scales_h": 2, "scales_w": 2}, "in nhwc without a halo"),
+    ],
+)
+def test_images_that_do_not_fit(
+    op: str, inputs: list[Any], layout: Any, near: str, attributes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OpforgeError, match=words):
+        image_node(tmp_path, op, inputs, layout, near, **attributes)
+
+
+@pytest.mark.parametrize("kind", ["nhwc", "nhwc16"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, F32, np.float64])
+@pytest.mark.parametrize("channels", [1, 5, 16, 40])
+def test_moves_of_any_dtype(channels: int, dtype: Any, kind: str, tmp_path: Path) -> None:
+    """Reorder there and back, Resize and ConcatChannels in between."""
+    x = np.random.default_rng(channels).integers(0, 100, (2, channels, 7, 9)).astype(dtype)
+    builder = Builder()
+
+    def step(op: str, ids: list[int], layout: str, **attributes: Any) -> int:
+        made: int = builder.node(op, ids, dtype, [None] * 4, domain="opforge", since=1, **attributes)
+        builder.program.values[made].layout = Layout(layout)
+        return made
+
+    given = builder.input("x", dtype, [None] * 4)
+    pixels = step("Reorder", [given], kind)
+    wide = step("Resize", [pixels], kind, scales_h=2, scales_w=3)
+    other = "nhwc" if kind == "nhwc16" else "nhwc16"
+    joined = step("ConcatChannels", [wide, step("Reorder", [wide], other)], kind)
+    builder.output(step("Reorder", [joined], "plain"))
+    [got] = builder.session(tmp_path).run({"x": x}).values()
+    assert np.array_equal(got, np.tile(x.repeat(2, axis=2).repeat(3, axis=3), (1, 2, 1, 1)))
