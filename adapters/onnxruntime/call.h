@@ -72,7 +72,12 @@ inline void Call::read_input(size_t index, size_t parameter) {
   const Value* value = nullptr;
   if (place >= 0)
     check(api().KernelContext_GetInput(context_, static_cast<size_t>(place), &value), plan_.where);
-  if (value == nullptr) return;
+  if (value == nullptr) {
+    const detail::Parameter& input = plan_.signature.inputs[parameter];
+    if (input.optional) return;
+    throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, argument(plan_, parameter), "missing input", "a tensor",
+                  "nothing");
+  }
   opforge_tensor view{};
   view.device = {OPFORGE_DEVICE_CPU, 0};
   view.dtype = Definition::dtype(plan_.signature.inputs[parameter], node_.kernel->dtypes);
@@ -149,6 +154,12 @@ inline void Call::run() {
   const size_t parameters = signature.inputs.size();
   counts_.resize(parameters);
   for (size_t k = 0; k < node_.inputs.size(); ++k) read_input(k, k < parameters ? k : parameters - 1);
+  for (size_t p = node_.inputs.size(); p < parameters; ++p) {
+    if (!signature.inputs[p].optional) {
+      throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, plan_.where, "wrong number of inputs",
+                    signature.expected_inputs(), std::to_string(node_.inputs.size()));
+    }
+  }
   bind(plan_, inputs_.data(), counts_.data(), node_.attributes.values, &bound_);
   outputs_.resize(static_cast<size_t>(bound_.outputs()));
   for (size_t p = 0; p < signature.outputs.size(); ++p) {

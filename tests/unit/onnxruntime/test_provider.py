@@ -219,8 +219,11 @@ def test_a_damaged_part(layers, tmp_path):
 
 
 def test_provider_chooses_the_providers(layers):
-    with pytest.raises(ArgumentError, match="provider=True chooses the providers itself"):
-        of.onnxruntime.session(layers, provider=True, providers=["CPUExecutionProvider"])
+    for options in ({"providers": ["CPUExecutionProvider"]}, {"bodies": True}):
+        with pytest.raises(
+            ArgumentError, match=f"(?s)provider=True chooses who runs what itself.*{next(iter(options))}="
+        ):
+            of.onnxruntime.session(layers, provider=True, **options)
 
 
 def test_a_session_without_the_record_has_no_report(layers):

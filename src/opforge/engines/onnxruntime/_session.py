@@ -91,8 +91,9 @@ def open_session(
         source = adapted(_with_tensors(proto, path, options), used).SerializeToString()
     chosen: list[Any] | None = list(providers) if providers is not None else ["CPUExecutionProvider"]
     if provider:
-        if providers is not None:
-            raise ArgumentError("provider=True chooses the providers itself", where="session", got="providers=")
+        if providers is not None or bodies:
+            got = "providers=" if providers is not None else "bodies=True"
+            raise ArgumentError("provider=True chooses who runs what itself", where="session", got=got)
         add_provider(options, programs)
         chosen = None
     return _create(source, options, chosen, where)
