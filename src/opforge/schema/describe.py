@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.schema.attributes import Required
 
 if TYPE_CHECKING:
+    from opforge.schema.dtypes import DType
     from opforge.schema.operator import Operator
     from opforge.schema.signature import Signature
 
-__all__ = ["documentation", "python_signature"]
+__all__ = ["documentation", "function_of", "python_signature"]
 
 
 def python_signature(signature: Signature) -> inspect.Signature:
@@ -38,3 +40,24 @@ def documentation(operator: Operator) -> str:
     if operator.declared_at:
         lines += ["", f"Declared at {operator.declared_at}"]
     return "\n".join(lines)
+
+
+def function_of(
+    key: str, signature: Signature, types: Mapping[str, Sequence[DType]], call: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Give a function that calls the operator ``domain::Name:version`` the operator's name, signature and words.
+
+    The function takes tensors by position, the variadic input as one sequence.
+    """
+    from opforge.schema.operator import snake_case
+
+    name = key.partition("::")[2].rpartition(":")[0]
+    call.__name__ = call.__qualname__ = snake_case(name)
+    parameters = [
+        p if p.kind is p.KEYWORD_ONLY else p.replace(kind=p.POSITIONAL_ONLY)
+        for p in python_signature(signature).parameters.values()
+    ]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    rows = [f"    {name}: {' '.join(d.name for d in dtypes)}" for name, dtypes in types.items()]
+    call.__doc__ = "\n".join([key, "", str(signature), *rows])
+    return call

@@ -1,5 +1,7 @@
 """Calls of kernels from TensorFlow: attributes and parameters of every kind, shapes, threads, errors."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -154,6 +156,17 @@ def test_errors_of_a_running_kernel_carry_its_words(hand):
     traced = tf.function(lambda a, b: hand.mul_rows(a, b), input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)MulRows, argument b: dimension 0 is wrong"):
         traced(tf.ones((2, 4)), tf.ones(3))
+
+
+def test_functions_have_signatures_and_words(hand):
+    """Of a library without declarations in Python; operators themselves have theirs."""
+    text = inspect.getdoc(hand.add_bias)
+    assert text.splitlines()[0] == "test.hand::AddBias:1"
+    assert "(x: T[m, n], bias?: T[n]) -> (y: T[m, n])" in text
+    assert "T: f32 f64" in text
+    assert (hand.add_bias.__name__, str(inspect.signature(hand.add_bias))) == ("add_bias", "(x, bias=None, /)")
+    assert list(inspect.signature(hand.attributes).parameters) == ["x", "i", "f", "s", "b", "li", "lf", "ls", "lb"]
+    assert str(inspect.signature(hand.total)) == "(xs, /)"
 
 
 def test_the_name_is_registered_once():

@@ -18,6 +18,7 @@ from opforge.frameworks.jax._gradients import differentiable
 from opforge.frameworks.jax._raw import GUARDS, Static, infer
 from opforge.schema import DType, Operator, Signature
 from opforge.schema.attributes import coerce_all
+from opforge.schema.describe import function_of
 
 __all__ = ["call", "decomposed", "function", "register", "register_library", "specialize"]
 
@@ -111,7 +112,7 @@ def function(key: str) -> Callable[..., Any]:
     def call(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
         return _call(entry, arranged(entry.where, entry.signature, tensors), attributes)
 
-    return call
+    return function_of(entry.key, entry.signature, entry.types, call)
 
 
 def _call(entry: Entry, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401
