@@ -1,6 +1,8 @@
 // move.cpp: strided copies and small helpers of the data-movement kernels.
 #include "kernels/move.h"
 
+#include <type_traits>
+
 namespace opforge::kernels {
 namespace {
 
@@ -42,10 +44,64 @@ struct Walk {
   }
 };
 
+// Rows of a walk from the r-th on: where they begin on the strided side, without a division for each.
+struct Rows {
+  const Walk& walk;
+  int64_t at = 0, counter[kMaxRank] = {};
+  Rows(const Walk& w, int64_t r) : walk(w) {
+    for (int k = walk.rank - 2; k >= 0; --k) {
+      counter[k] = r % walk.dims[k];
+      at += counter[k] * walk.strides[k];
+      r /= walk.dims[k];
+    }
+  }
+  void next() {
+    for (int k = walk.rank - 2; k >= 0; --k) {
+      at += walk.strides[k];
+      if (++counter[k] < walk.dims[k]) return;
+      at -= counter[k] * walk.strides[k];
+      counter[k] = 0;
+    }
+  }
+};
+
+// A square of 4 x 4 elements whose rows are from_row apart becomes one whose columns they are.
+template <class T>
+void turn_square(T* to, int64_t to_row, const T* from, int64_t from_row) {
+  typedef T Row __attribute__((vector_size(4 * sizeof(T))));
+  typedef std::make_signed_t<T> Index __attribute__((vector_size(4 * sizeof(T))));
+  Row r[4], t[4];
+  for (int i = 0; i < 4; ++i) std::memcpy(&r[i], from + i * from_row, sizeof r[i]);
+  const Index low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, left = {0, 1, 4, 5}, right = {2, 3, 6, 7};
+  t[0] = __builtin_shuffle(r[0], r[1], low), t[1] = __builtin_shuffle(r[2], r[3], low);
+  t[2] = __builtin_shuffle(r[0], r[1], high), t[3] = __builtin_shuffle(r[2], r[3], high);
+  for (int i = 0; i < 2; ++i) {
+    r[2 * i] = __builtin_shuffle(t[2 * i], t[2 * i + 1], left);
+    r[2 * i + 1] = __builtin_shuffle(t[2 * i], t[2 * i + 1], right);
+  }
+  for (int j = 0; j < 4; ++j) std::memcpy(to + j * to_row, &r[j], sizeof r[j]);
+}
+
+// to[j * to_row + i] = from[i * from_row + j], 4 x 4 elements at a time.
+template <class T>
+void turn(T* to, int64_t to_row, const T* from, int64_t from_row, int64_t rows, int64_t columns) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) {
+    int64_t j = 0;
+    for (; j + 4 <= columns; j += 4)
+      turn_square(to + j * to_row + i, to_row, from + i * from_row + j, from_row);
+    for (; j < columns; ++j)
+      for (int64_t k = i; k < i + 4; ++k) to[j * to_row + k] = from[k * from_row + j];
+  }
+  for (; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) to[j * to_row + i] = from[i * from_row + j];
+}
+
 template <class T>
 void gather_row(T* to, const T* from, int64_t n, int64_t stride) {
   if (stride == 0) {
-    for (int64_t k = 0; k < n; ++k) to[k] = from[0];
+    const T value = from[0];
+    for (int64_t k = 0; k < n; ++k) to[k] = value;
   } else {
     for (int64_t k = 0; k < n; ++k) to[k] = from[k * stride];
   }
@@ -72,16 +128,7 @@ void row(uint8_t* dense, uint8_t* strided, int64_t n, int64_t stride, int64_t el
     else
       scatter_row(reinterpret_cast<T*>(strided), reinterpret_cast<const T*>(dense), n, stride);
   };
-  switch (element) {
-    case 1:
-      return move(uint8_t{});
-    case 2:
-      return move(uint16_t{});
-    case 4:
-      return move(uint32_t{});
-    default:
-      return move(uint64_t{});
-  }
+  with_word(element, move);
 }
 
 void copy(RunContext& context, uint8_t* dense, uint8_t* strided, const Shape& shape, const int64_t* strides,
@@ -90,31 +137,39 @@ void copy(RunContext& context, uint8_t* dense, uint8_t* strided, const Shape& sh
   const Walk walk(shape, strides);
   const int64_t inner = walk.dims[walk.rank - 1], stride = walk.strides[walk.rank - 1], rows = walk.rows();
   // Two innermost dimensions that swap places (a matrix transposed): blocks keep both sides in cache.
-  if (walk.rank >= 2 && stride != 1 && walk.strides[walk.rank - 2] == 1) {
+  if (walk.rank >= 2 && stride > 1 && walk.strides[walk.rank - 2] == 1) {
     const int64_t columns = walk.dims[walk.rank - 2], planes = rows / columns;
-    constexpr int64_t kBlock = 16;
-    const int64_t strips = (columns + kBlock - 1) / kBlock;
-    context.parallel(planes * strips, greater<int64_t>(1, 16384 / greater<int64_t>(1, inner * kBlock)),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t u = begin; u < end; ++u) {
-                         const int64_t plane = u / strips, c0 = u % strips * kBlock;
-                         const int64_t c1 = lesser(columns, c0 + kBlock);
-                         const int64_t base = walk.offset(plane * columns);
-                         for (int64_t i0 = 0; i0 < inner; i0 += kBlock) {
-                           const int64_t n = lesser(kBlock, inner - i0);
-                           for (int64_t c = c0; c < c1; ++c) {
-                             row(dense + ((plane * columns + c) * inner + i0) * element,
-                                 strided + (base + c + i0 * stride) * element, n, stride, element, gather);
-                           }
-                         }
-                       }
-                     });
+    const int64_t block = columns < 4 ? 1024 : 32, strips = (columns + 31) / 32;
+    const auto turned = [&](auto zero) {
+      using T = decltype(zero);
+      T *lines = reinterpret_cast<T*>(dense), *other = reinterpret_cast<T*>(strided);
+      const int64_t grain = greater<int64_t>(1, 16384 / greater<int64_t>(1, inner * 32));
+      context.parallel(planes * strips, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t u = begin; u < end; ++u) {
+          const int64_t plane = u / strips, c0 = u % strips * 32, wide = lesser<int64_t>(32, columns - c0);
+          T* line = lines + (plane * columns + c0) * inner;
+          T* from = other + walk.offset(plane * columns) + c0;
+          for (int64_t i0 = 0; i0 < inner; i0 += block) {
+            const int64_t n = lesser(block, inner - i0);
+            if (columns < 4)
+              for (int64_t c = 0; c < wide; ++c)
+                row(reinterpret_cast<uint8_t*>(line + c * inner + i0),
+                    reinterpret_cast<uint8_t*>(from + c + i0 * stride), n, stride, element, gather);
+            else if (gather)
+              turn(line + i0, inner, from + i0 * stride, stride, n, wide);
+            else
+              turn(from + i0 * stride, stride, line + i0, inner, wide, n);
+          }
+        }
+      });
+    };
+    with_word(element, turned);
     return;
   }
   context.parallel(rows, greater<int64_t>(1, 16384 / inner), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      row(dense + r * inner * element, strided + walk.offset(r) * element, inner, stride, element, gather);
-    }
+    Rows at(walk, begin);
+    for (int64_t r = begin; r < end; ++r, at.next())
+      row(dense + r * inner * element, strided + at.at * element, inner, stride, element, gather);
   });
 }
 

@@ -10,6 +10,21 @@ constexpr int32_t kNewest = INT32_MAX;
 // Bytes of an element; 0 for sub-byte types and strings, which these kernels do not move.
 int64_t element_bytes(DType dtype);
 
+// Calls f with a number of as many bytes as an element has.
+template <class F>
+void with_word(int64_t element, F&& f) {
+  switch (element) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
+  }
+}
+
 // Copies a tensor of integers (i32 or i64, at most one dimension) into values; false when it is none or too
 // long.
 bool read_values(const Tensor& tensor, int64_t* values, int64_t capacity, int64_t* count);

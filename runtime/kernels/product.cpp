@@ -78,4 +78,69 @@ void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& pl
   });
 }
 
+bool Unpacked::fits() const {
+  if (k < 16 || m == 0 || n == 0) return false;
+  const bool rows = b_column == 1 && m <= 2 && n >= 16;
+  const bool dots =
+      (n == 1 && a_column == 1 && (b_row == 1 || k == 1)) || (m == 1 && a_column == 1 && b_row == 1);
+  return rows || dots;
+}
+
+void run_unpacked(RunContext& context, const Unpacked& g) {
+  const IsaTable& isa = isa_table();
+  if (g.b_column == 1 && g.m <= 2 && g.n >= 16) {
+    const int64_t step = ceil_div(greater<int64_t>(128, 131072 / g.k), 128) * 128;
+    for_units(context, ceil_div(g.n, step), [&](int64_t, int64_t unit) {
+      for (int64_t m = 0; m < g.m; ++m) {
+        const ThinArgs row{g.a + m * g.a_row, g.a_column, g.b, g.b_row, g.c + m * g.n, g.k};
+        isa.thin_product(row, unit * step, lesser(g.n, (unit + 1) * step));
+      }
+    });
+    return;
+  }
+  // A row times each row of the other operand.
+  const bool column = g.n == 1;
+  const float *rows = column ? g.a : g.b, *x = column ? g.b : g.a;
+  const int64_t count = column ? g.m : g.n, apart = column ? g.a_row : g.b_column;
+  const int64_t step = greater<int64_t>(4, 65536 / g.k / 4 * 4);
+  for_units(context, ceil_div(count, step), [&](int64_t, int64_t unit) {
+    const int64_t r0 = unit * step;
+    isa.dot_rows(rows + r0 * apart, apart, x, g.k, g.c + r0, lesser(step, count - r0));
+  });
+}
+
+int64_t double_scratch(int64_t k, int32_t threads) {
+  return 8 * scratch_floats(k * isa_table().double_columns()) * greater(1, threads);
+}
+
+void run_doubles(RunContext& context, const DoubleProducts& g, void* scratch,
+                 void (*matrices)(const void* user, int64_t batch, int64_t* a, int64_t* b),
+                 const void* user) {
+  const IsaTable& isa = isa_table();
+  const int64_t columns = isa.double_columns(), strips = ceil_div(g.n, columns);
+  const int64_t rows = 128, units = ceil_div(g.m, rows);
+  for_units(context, g.batches * units * strips, [&](int64_t slot, int64_t unit) {
+    int64_t a = 0, b = 0;
+    matrices(user, unit / strips / units, &a, &b);
+    const int64_t n0 = unit % strips * columns, m0 = unit / strips % units * rows;
+    DoubleArgs tile{g.a + a * g.m * g.k,
+                    g.a_row,
+                    g.a_column,
+                    g.b + b * g.k * g.n + n0 * g.b_column,
+                    g.b_row,
+                    nullptr,
+                    g.n,
+                    lesser(columns, g.n - n0),
+                    g.k};
+    tile.c = g.c + unit / strips / units * g.m * g.n + n0;
+    if (g.b_column != 1 || tile.n < columns) {  // a strip of its own
+      double* strip = static_cast<double*>(scratch) + slot * scratch_floats(g.k * columns);
+      for (int64_t k = 0; k < g.k; ++k)
+        for (int64_t i = 0; i < tile.n; ++i) strip[k * columns + i] = tile.b[k * g.b_row + i * g.b_column];
+      tile.b = strip, tile.b_row = columns;
+    }
+    isa.double_product(tile, m0, lesser(g.m, m0 + rows));
+  });
+}
+
 }  // namespace opforge::kernels

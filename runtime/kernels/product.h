@@ -21,4 +21,25 @@ struct ProductPlan {
 // C = A * B for packed B. scratch: plan.scratch(threads) floats.
 void run_product(RunContext& context, const MatmulArgs& g, const ProductPlan& plan, float* scratch);
 
+// Products that are not worth packing B for: few rows, or one column. Elements of A lie a_row and a_column
+// apart, those of B [k, n] b_row and b_column.
+struct Unpacked {
+  const float *a, *b;
+  float* c;
+  int64_t m, n, k, a_row, a_column, b_row, b_column;
+  bool fits() const;
+};
+void run_unpacked(RunContext& context, const Unpacked& g);
+
+// `batches` products of f64; matrices(batch, &a, &b) says which ones. scratch: double_scratch(k, threads)
+// bytes.
+struct DoubleProducts {
+  const double *a, *b;
+  double* c;
+  int64_t batches, m, n, k, a_row, a_column, b_row, b_column;
+};
+int64_t double_scratch(int64_t k, int32_t threads);
+void run_doubles(RunContext& context, const DoubleProducts& g, void* scratch,
+                 void (*matrices)(const void* user, int64_t batch, int64_t* a, int64_t* b), const void* user);
+
 }  // namespace opforge::kernels

@@ -18,6 +18,10 @@ int64_t matmul_unpacked_floats(int64_t k);
 void widen(WeightKind kind, const void* from, float* to, int64_t n);
 void pack_b(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed, int64_t block0,
             int64_t block1);
+void thin_product(const ThinArgs&, int64_t n0, int64_t n1);
+void dot_rows(const float* a, int64_t a_row, const float* x, int64_t k, float* y, int64_t rows);
+void double_product(const DoubleArgs&, int64_t m0, int64_t m1);
+int64_t double_columns();
 void conv_direct(const ConvArgs&, int64_t image0, int64_t image1, int64_t y0, int64_t y1, int64_t block0,
                  int64_t block1);
 void conv_first(const ConvArgs&, float* scratch, int64_t image, int64_t y0, int64_t y1);

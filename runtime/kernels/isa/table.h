@@ -47,6 +47,27 @@ struct MatmulArgs {
   float* unpacked;  // for weights of another kind than f32: matmul_unpacked_floats(k)
 };
 
+// One row: c[n] = sum over k of a[k * a_step] * b[k * b_row + n], in the order of a MatmulArgs product.
+struct ThinArgs {
+  const float* a;
+  int64_t a_step;
+  const float* b;
+  int64_t b_row;
+  float* c;
+  int64_t k;
+};
+
+// Rows of f64: c[m, n] = sum over k of a[m, k] * b[k, n] for up to double_columns() columns.
+struct DoubleArgs {
+  const double* a;
+  int64_t a_row, a_column;
+  const double* b;
+  int64_t b_row;
+  double* c;
+  int64_t c_row;
+  int64_t n, k;
+};
+
 // A c16 value: pixel (0, 0) of channel block b of image n is data + n*batch + b*plane*16 + (top*row +
 // left)*lanes.
 struct Image {
@@ -229,6 +250,12 @@ struct IsaTable {
   // B with element strides (row over k, column over n) into matmul16; blocks [block0, block1).
   void (*pack_b)(const float* b, int64_t row, int64_t column, int64_t k, int64_t n, float* packed,
                  int64_t block0, int64_t block1);
+
+  // -- thin.cpp -- B as it lies: columns [n0, n1) of one row; y[r] = row r of a times x, in 16 lanes.
+  void (*thin_product)(const ThinArgs&, int64_t n0, int64_t n1);
+  void (*dot_rows)(const float* a, int64_t a_row, const float* x, int64_t k, float* y, int64_t rows);
+  void (*double_product)(const DoubleArgs&, int64_t m0, int64_t m1);
+  int64_t (*double_columns)();
 
   // -- conv.cpp, first.cpp, depthwise.cpp, winograd.cpp, deconv.cpp -- rows [y0, y1) of one image's output;
   // the c16 frame around the output is not touched. conv_direct: images [image0, image1), which share the

@@ -118,28 +118,27 @@ void loop(RunContext& c, const Tensor& a, const Tensor& b, bool flag) {
   Operand x{&a, {}}, y{&b, {}};
   broadcast_strides(a.shape, out, x.strides);
   broadcast_strides(b.shape, out, y.strides);
-  const bool straight = same_shape(a.shape, out) && same_shape(b.shape, out);
   using R = decltype(apply<op>(T{}, T{}, false));
   R* to = c.outputs[0].as<R>();
   const T *p = a.as<T>(), *q = b.as<T>();
-  if (straight) {
-    c.parallel(out.elements(), 8192, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) to[k] = apply<op>(p[k], q[k], flag);
-    });
-    return;
-  }
-  const int64_t width = out.rank == 0 ? 1 : out.dims[out.rank - 1];
-  const int64_t step_x = out.rank == 0 ? 0 : x.strides[out.rank - 1];
-  const int64_t step_y = out.rank == 0 ? 0 : y.strides[out.rank - 1];
-  const int64_t rows = width == 0 ? 0 : out.elements() / width;
+  // Operands that lie as the result does are one row.
+  const bool straight = same_shape(a.shape, out) && same_shape(b.shape, out);
+  const int64_t width = straight        ? lesser<int64_t>(out.elements(), 8192)
+                        : out.rank == 0 ? 1
+                                        : out.dims[out.rank - 1];
+  const int64_t step_x = straight ? 1 : out.rank == 0 ? 0 : x.strides[out.rank - 1];
+  const int64_t step_y = straight ? 1 : out.rank == 0 ? 0 : y.strides[out.rank - 1];
+  const int64_t rows = width == 0 ? 0 : ceil_div(out.elements(), width);
   // One loop for all: what does not lie side by side is brought together first.
   constexpr int64_t kBlock = 256;
   c.parallel(rows, greater<int64_t>(1, 8192 / greater<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
     T a_block[kBlock], b_block[kBlock];
     for (int64_t r = begin; r < end; ++r) {
-      const T *a_row = p + x.at(r * width, out), *b_row = q + y.at(r * width, out);
-      for (int64_t k = 0; k < width; k += kBlock) {
-        const int64_t n = lesser(kBlock, width - k);
+      const T* a_row = p + (straight ? r * width : x.at(r * width, out));
+      const T* b_row = q + (straight ? r * width : y.at(r * width, out));
+      const int64_t here = lesser(width, out.elements() - r * width);
+      for (int64_t k = 0; k < here; k += kBlock) {
+        const int64_t n = lesser(kBlock, here - k);
         const T* left = side_by_side(a_row, step_x, k, n, a_block);
         const T* right = side_by_side(b_row, step_y, k, n, b_block);
         R* results = to + r * width + k;

@@ -75,18 +75,26 @@ Status elements_run(RunContext& c) {
   if (!all_inside(indices, size, &bad)) return bad_index(c, bad, size);
   int64_t strides[kMaxRank];
   dense_strides(data.shape, strides);
-  c.parallel(indices.shape.elements(), 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      int64_t rest = k, from = 0;
-      for (int d = data.shape.rank - 1; d >= 0; --d) {
-        if (d != axis) from += rest % indices.shape.dims[d] * strides[d];
-        rest /= indices.shape.dims[d];
+  const int64_t width = indices.shape.rank == 0 ? 1 : indices.shape[-1],
+                step = axis + 1 == data.shape.rank ? 0 : 1;
+  const int64_t rows = width == 0 ? 0 : indices.shape.elements() / width;
+  with_word(element, [&](auto word) {
+    using Word = decltype(word);
+    const Word* in = data.as<Word>();
+    Word* out = c.outputs[0].as<Word>();
+    c.parallel(rows, greater<int64_t>(1, 4096 / greater<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        int64_t rest = r, from = 0;
+        for (int d = data.shape.rank - 2; d >= 0; --d) {
+          if (d != axis) from += rest % indices.shape.dims[d] * strides[d];
+          rest /= indices.shape.dims[d];
+        }
+        for (int64_t k = 0; k < width; ++k) {
+          const int64_t index = index_at(indices, r * width + k);
+          out[r * width + k] = in[from + k * step + (index < 0 ? index + size : index) * strides[axis]];
+        }
       }
-      const int64_t index = index_at(indices, k);
-      from += (index < 0 ? index + size : index) * strides[axis];
-      std::memcpy(c.outputs[0].as<uint8_t>() + k * element, data.as<uint8_t>() + from * element,
-                  static_cast<size_t>(element));
-    }
+    });
   });
   return OPFORGE_STATUS_OK;
 }

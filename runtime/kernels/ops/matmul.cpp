@@ -152,6 +152,10 @@ Status batch_infer(InferContext& c) {
       !batch_shape(a.shape, b.shape, s.transpose_b, &shape))
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "the shapes of the two operands of MatMul do not fit");
   c.outputs[0].shape = shape.out;
+  if (a.dtype == DType::kF64) {
+    c.scratch_bytes = double_scratch(shape.k, c.max_threads);
+    return OPFORGE_STATUS_OK;
+  }
   const int64_t panel =
       scratch_floats(isa_table().matmul_panel_floats(lesser(shape.m, batch_rows(shape)), shape.k));
   c.scratch_bytes =
@@ -191,9 +195,24 @@ Status batch_run(RunContext& c) {
   switch (c.inputs[0].dtype) {
     case DType::kF32:
       break;
-    case DType::kF64:
-      plain_product<double>(c, s, transpose_b);
+    case DType::kF64: {
+      const DoubleProducts g{c.inputs[0].as<double>(),
+                             c.inputs[1].as<double>(),
+                             c.outputs[0].as<double>(),
+                             s.batches,
+                             s.m,
+                             s.n,
+                             s.k,
+                             s.k,
+                             1,
+                             transpose_b ? 1 : s.n,
+                             transpose_b ? s.k : 1};
+      const auto matrices = [](const void* user, int64_t batch, int64_t* am, int64_t* bm) {
+        matrices_of(*static_cast<const BatchShape*>(user), batch, am, bm);
+      };
+      run_doubles(c, g, c.scratch, matrices, &s);
       return OPFORGE_STATUS_OK;
+    }
     case DType::kI32:
       plain_product<uint32_t>(c, s, transpose_b);
       return OPFORGE_STATUS_OK;
@@ -210,6 +229,13 @@ Status batch_run(RunContext& c) {
       return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "MatMul has no kernel for this dtype");
   }
   if (s.batches == 0 || s.m == 0 || s.n == 0) return OPFORGE_STATUS_OK;
+  const Unpacked thin{
+      c.inputs[0].as<float>(), c.inputs[1].as<float>(), c.outputs[0].as<float>(), s.m, s.n, s.k, s.k, 1,
+      transpose_b ? 1 : s.n,   transpose_b ? s.k : 1};
+  if (s.batches == 1 && thin.fits()) {
+    run_unpacked(c, thin);
+    return OPFORGE_STATUS_OK;
+  }
   const IsaTable& isa = isa_table();
   float* packed = static_cast<float*>(c.scratch);
   float* panels = packed + s.b_batches * packed_floats(s);
@@ -294,7 +320,9 @@ Status gemm_infer(InferContext& c) {
   c.outputs[0].shape.rank = 2;
   c.outputs[0].shape.dims[0] = m;
   c.outputs[0].shape.dims[1] = n;
-  c.scratch_bytes = 4 * (scratch_floats(k * padded8(n)) + ProductPlan(m, n, k).scratch(c.max_threads));
+  c.scratch_bytes = c.inputs[0].dtype == DType::kF64
+                        ? double_scratch(k, c.max_threads)
+                        : 4 * (scratch_floats(k * padded8(n)) + ProductPlan(m, n, k).scratch(c.max_threads));
   return OPFORGE_STATUS_OK;
 }
 
@@ -333,6 +361,22 @@ void plain_gemm(RunContext& c, const GemmState& s, int64_t m, int64_t n, int64_t
   });
 }
 
+// The product becomes alpha * product + beta * C.
+template <class T>
+void finish_gemm(RunContext& c, const GemmState& s, int64_t m, int64_t n, const T* bias, int64_t bias_row,
+                 int64_t bias_column) {
+  if (s.alpha == 1 && bias == nullptr) return;
+  T* product = c.outputs[0].as<T>();
+  c.parallel(m, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* out = product + i * n;
+      for (int64_t j = 0; j < n; ++j)
+        out[j] = static_cast<T>(s.alpha) * out[j] +
+                 (bias != nullptr ? static_cast<T>(s.beta) * bias[i * bias_row + j * bias_column] : T(0));
+    }
+  });
+}
+
 Status gemm_run(RunContext& c) {
   const GemmState& s = *static_cast<GemmState*>(c.state);
   int64_t m = 0, n = 0, k = 0, row = 0, column = 0;
@@ -341,7 +385,19 @@ Status gemm_run(RunContext& c) {
   if (has_c) gemm_c(c.inputs[2].shape, m, n, &row, &column);
   const DType dtype = c.inputs[0].dtype;
   if (dtype == DType::kF64) {
-    plain_gemm<double>(c, s, m, n, k, has_c ? c.inputs[2].as<double>() : nullptr, row, column);
+    const DoubleProducts g{c.inputs[0].as<double>(),
+                           c.inputs[1].as<double>(),
+                           c.outputs[0].as<double>(),
+                           1,
+                           m,
+                           n,
+                           k,
+                           s.transpose_a ? 1 : k,
+                           s.transpose_a ? m : 1,
+                           s.transpose_b ? 1 : n,
+                           s.transpose_b ? k : 1};
+    run_doubles(c, g, c.scratch, [](const void*, int64_t, int64_t*, int64_t*) {}, nullptr);
+    finish_gemm<double>(c, s, m, n, has_c ? c.inputs[2].as<double>() : nullptr, row, column);
     return OPFORGE_STATUS_OK;
   }
   if (dtype == DType::kI32 || dtype == DType::kU32) {
@@ -364,15 +420,7 @@ Status gemm_run(RunContext& c) {
   isa_table().pack_b(c.inputs[1].as<float>(), s.transpose_b ? 1 : n, s.transpose_b ? k : 1, k, n, packed, 0,
                      blocks16(n));
   run_product(c, g, ProductPlan(m, n, k), packed + scratch_floats(k * padded8(n)));
-  if (s.alpha == 1 && !has_c) return OPFORGE_STATUS_OK;
-  const float* bias = has_c ? c.inputs[2].as<float>() : nullptr;
-  c.parallel(m, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      float* out = g.c + i * n;
-      for (int64_t j = 0; j < n; ++j)
-        out[j] = s.alpha * out[j] + (bias != nullptr ? s.beta * bias[i * row + j * column] : 0.0f);
-    }
-  });
+  finish_gemm<float>(c, s, m, n, has_c ? c.inputs[2].as<float>() : nullptr, row, column);
   return OPFORGE_STATUS_OK;
 }
 

@@ -107,33 +107,40 @@ Status pad_run(RunContext& c) {
   // The middle of a row that lies inside the input is one block.
   const int64_t inside0 = greater<int64_t>(0, begin[last]);
   const int64_t inside1 = greater(inside0, lesser(width, begin[last] + in.shape[-1]));
-  c.parallel(rows, greater<int64_t>(1, 16384 / width), [&](int64_t first, int64_t stop) {
-    for (int64_t r = first; r < stop; ++r) {
-      int64_t rest = r, from = 0;
-      bool constant = false;
-      for (int k = last - 1; k >= 0; --k) {
-        const int64_t at = source(mode, rest % out.shape.dims[k] - begin[k], in.shape.dims[k]);
-        rest /= out.shape.dims[k];
-        constant = constant || at < 0;
-        from += at * strides[k];
+  with_word(element, [&](auto word) {
+    using Word = decltype(word);
+    Word fill;
+    std::memcpy(&fill, value, sizeof fill);
+    const Word* input = in.as<Word>();
+    c.parallel(rows, greater<int64_t>(1, 16384 / width), [&](int64_t first, int64_t stop) {
+      for (int64_t r = first; r < stop; ++r) {
+        int64_t rest = r, from = 0;
+        bool constant = false;
+        for (int k = last - 1; k >= 0; --k) {
+          const int64_t at = source(mode, rest % out.shape.dims[k] - begin[k], in.shape.dims[k]);
+          rest /= out.shape.dims[k];
+          constant = constant || at < 0;
+          from += at * strides[k];
+        }
+        Word* to = out.as<Word>() + r * width;
+        const auto filled = [&](int64_t x0, int64_t x1) {
+          for (int64_t x = x0; x < x1; ++x) to[x] = fill;
+        };
+        const auto border = [&](int64_t x0, int64_t x1) {
+          if (mode == Mode::kConstant) return filled(x0, x1);
+          for (int64_t x = x0; x < x1; ++x) to[x] = input[from + source(mode, x - begin[last], in.shape[-1])];
+        };
+        if (constant) {
+          filled(0, width);
+          continue;
+        }
+        border(0, lesser(inside0, width));
+        if (inside1 > inside0)
+          std::memcpy(to + inside0, input + from + inside0 - begin[last],
+                      static_cast<size_t>(inside1 - inside0) * sizeof(Word));
+        border(inside1, width);
       }
-      uint8_t* to = out.as<uint8_t>() + r * width * element;
-      auto single = [&](int64_t x) {
-        const int64_t at = constant ? -1 : source(mode, x - begin[last], in.shape[-1]);
-        const uint8_t* what = at < 0 ? value : in.as<uint8_t>() + (from + at) * element;
-        std::memcpy(to + x * element, what, static_cast<size_t>(element));
-      };
-      if (constant) {
-        for (int64_t x = 0; x < width; ++x) single(x);
-        continue;
-      }
-      for (int64_t x = 0; x < lesser(inside0, width); ++x) single(x);
-      if (inside1 > inside0) {
-        std::memcpy(to + inside0 * element, in.as<uint8_t>() + (from + inside0 - begin[last]) * element,
-                    static_cast<size_t>((inside1 - inside0) * element));
-      }
-      for (int64_t x = inside1; x < width; ++x) single(x);
-    }
+    });
   });
   return OPFORGE_STATUS_OK;
 }

@@ -32,16 +32,18 @@ struct Sizes {
   AxisScale axes[kMaxRank];
   int32_t missing = -1;  // an input whose data is needed
 
-  // The axes that change, those that shrink most first, so that what lies between stays small.
+  // The axes that change, those that shrink most first, so that what lies between stays small. The last one,
+  // whose elements are gathered one by one, shrinks when the others are done.
   int order(int rank, int* axis) const {
     int n = 0;
     for (int k = rank - 1; k >= 0; --k) {
       if (axes[k].same) continue;
       int at = n++;
-      const auto larger = [&](int a, int b) {  // in double: the products may exceed 2^63
-        return static_cast<double>(axes[a].out) * static_cast<double>(axes[b].in) >
-               static_cast<double>(axes[b].out) * static_cast<double>(axes[a].in);
+      const auto cost = [&](int a, int b) {  // in double: the products may exceed 2^63
+        const double slow = a == rank - 1 && axes[a].out < axes[a].in ? 3 : 1;
+        return slow * static_cast<double>(axes[a].out) * static_cast<double>(axes[b].in);
       };
+      const auto larger = [&](int a, int b) { return cost(a, b) > cost(b, a); };
       for (; at > 0 && larger(axis[at - 1], k); --at) axis[at] = axis[at - 1];
       axis[at] = k;
     }
@@ -181,6 +183,19 @@ void interpolate(RunContext& c, const ResizeRule& rule, const AxisScale& a, cons
     });
     return;
   }
+  if (split.inner == 1) {
+    c.parallel(split.outer, greater<int64_t>(1, 1024 / a.out), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* in = x + row * a.in;
+        for (int64_t o = 0; o < a.out; ++o) {
+          T sum = 0;
+          for (int64_t k = o * t.taps; k < (o + 1) * t.taps; ++k) sum += weight[k] * in[t.index[k]];
+          y[row * a.out + o] = t.inside[o] ? sum : static_cast<T>(rule.extrapolation);
+        }
+      }
+    });
+    return;
+  }
   c.parallel(split.outer * a.out, greater<int64_t>(1, 4096 / greater<int64_t>(split.inner, 1)),
              [&](int64_t begin, int64_t end) {
                for (int64_t e = begin; e < end; ++e) {
@@ -207,6 +222,39 @@ void interpolate(RunContext& c, const ResizeRule& rule, const AxisScale& a, cons
              });
 }
 
+// Where the outputs of a row lie: each element so many times, or every so-many-th element from one on; else
+// by table.
+struct Pattern {
+  int64_t repeat = 0, step = 0;
+  Pattern(const AxisScale& a, const Table& t) {
+    const int64_t ratio = a.in > 0 && a.out % a.in == 0 ? a.out / a.in : 0;
+    const int64_t apart = a.out > 1 ? t.index[1] - t.index[0] : 0;
+    bool repeats = ratio > 0, steps = apart > 0;
+    for (int64_t o = 0; o < a.out && (repeats || steps); ++o) {
+      if (!t.inside[o]) repeats = steps = false;
+      repeats = repeats && t.index[o] == o / ratio;
+      steps = steps && t.index[o] == t.index[0] + o * apart;
+    }
+    repeat = repeats ? ratio : 0;
+    step = steps ? apart : 0;
+  }
+};
+
+template <class Word>
+void pick_row(const Pattern& p, const AxisScale& a, const Table& t, const Word* in, Word* out, Word fill) {
+  if (p.repeat == 2) {
+    for (int64_t i = 0; i < a.in; ++i) out[2 * i] = out[2 * i + 1] = in[i];
+  } else if (p.repeat > 0) {
+    for (int64_t i = 0; i < a.in; ++i)
+      for (int64_t k = 0; k < p.repeat; ++k) *out++ = in[i];
+  } else if (p.step == 2) {
+    in += t.index[0];
+    for (int64_t o = 0; o < a.out; ++o) out[o] = in[2 * o];
+  } else {
+    for (int64_t o = 0; o < a.out; ++o) out[o] = t.inside[o] ? in[t.index[o]] : fill;
+  }
+}
+
 // The same by the nearest element, of any type.
 void pick(RunContext& c, const ResizeRule& rule, const AxisScale& a, const Table& t, const AxisSplit& split,
           const char* from, char* to) {
@@ -227,6 +275,7 @@ void pick(RunContext& c, const ResizeRule& rule, const AxisScale& a, const Table
     std::memcpy(outside, &value, sizeof value);
   });
   if (split.inner == 1) {
+    const Pattern pattern(a, t);
     const auto rows = [&](auto* words) {
       using Word = std::remove_pointer_t<decltype(words)>;
       Word fill;
@@ -235,7 +284,7 @@ void pick(RunContext& c, const ResizeRule& rule, const AxisScale& a, const Table
         for (int64_t row = begin; row < end; ++row) {
           const Word* in = reinterpret_cast<const Word*>(from) + row * a.in;
           Word* out = reinterpret_cast<Word*>(to) + row * a.out;
-          for (int64_t o = 0; o < a.out; ++o) out[o] = t.inside[o] ? in[t.index[o]] : fill;
+          pick_row(pattern, a, t, in, out, fill);
         }
       });
     };

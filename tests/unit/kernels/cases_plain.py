@@ -58,4 +58,24 @@ def wide_convolutions(rng: np.random.Generator) -> Iterator[Case]:
         yield f"ConvTranspose {size} {g} {c}>{m} k{kernel}", net, out, reference, 5e-6
 
 
-FAMILIES = (wide_pools, wide_convolutions)
+def thin_products(rng: np.random.Generator) -> Iterator[Case]:
+    """Few rows, one column, and vectors: B is not packed."""
+    for m, k, n in (
+        (1, 20, 16),
+        (1, 40, 300),
+        (2, 100, 33),
+        (3, 100, 33),
+        (7, 50, 1),
+        (30, 17, 1),
+        (1, 300, 1),
+        (2, 9000, 20),
+    ):
+        for turned in (False, True):
+            a, b = normal(rng, m, k), normal(rng, k, n)
+            net = Net()
+            held = net.feed(np.ascontiguousarray(b.T) if turned else b)
+            out = net.node("BatchMatMul", [net.feed(a), held], transB=int(turned))
+            yield f"thin {m}x{k}x{n} {turned}", net, out, a.astype(np.float64) @ b.astype(np.float64), 5e-6
+
+
+FAMILIES = (wide_pools, wide_convolutions, thin_products)

@@ -191,3 +191,14 @@ def test_pools_hand_on_what_is_no_number(width, stride):
     options = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [1] * 4}
     check("MaxPool", [x], want=[taps.max((4, 5)).astype(np.float32)], **options)
     check("AveragePool", [x], tolerance=1e-6, count_include_pad=1, **options)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 5, 3), (4, 16, 16), (9, 33, 21), (130, 7, 40), (3, 0, 4), (0, 3, 2)])
+def test_products_of_doubles(m, k, n):
+    a, b, c = normal(2, m, k), normal(1, k, n), normal(n)
+    check("MatMul", [a, b], want=[a @ b], tolerance=1e-14)
+    for left, right in product((0, 1), (0, 1)):
+        x, y = (a[0].T if left else a[0]), (b[0].T if right else b[0])
+        options = {"transA": left, "transB": right, "alpha": 0.5, "beta": 2.0}
+        arrays = [np.ascontiguousarray(x), np.ascontiguousarray(y), c]
+        check("Gemm", arrays, want=[0.5 * (a[0] @ b[0]) + 2 * c], tolerance=1e-14, **options)

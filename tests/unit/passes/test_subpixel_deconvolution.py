@@ -44,7 +44,6 @@ def test_one_convolution_and_a_move(kernel, stride, pads, extra, out):
     [
         {"strides": [2, 2]},  # gives one pixel more
         {"strides": [2, 1], "pads": [1, 1, 1, 1], "output_padding": [1, 0]},
-        {"strides": [1, 1], "pads": [1, 1, 1, 1]},
     ],
 )
 def test_others_stay(attributes):

@@ -37,6 +37,7 @@ from opforge.passes import (
     split_deconvolution,
     static_reshapes,
     subpixel_deconvolution,
+    unit_deconvolution,
     upgrade_opset,
 )
 
@@ -79,6 +80,7 @@ PASSES = tuple(
         fold_scale_shift,
         raise_hard_swish,
         raise_swish,
+        unit_deconvolution,
         split_deconvolution,
         subpixel_deconvolution,
         infer_shapes,
