@@ -11,7 +11,7 @@ void deconv2(const ConvArgs& a, int64_t image, int64_t y0, int64_t y1) {
   const Image &x = a.x, &y = a.y;
   const int64_t whole_in = whole_blocks(x.channels), whole_out = whole_blocks(y.channels);
   const bool half_out = half_block(y.channels);
-  DenseTile t;
+  DenseTile t = {};
   t.block = x.plane * 16, t.row = x.row;
   t.blocks = whole_in;
   t.tail_half = half_block(x.channels) ? x.channels % 16 : 0;
@@ -45,6 +45,7 @@ void deconv2(const ConvArgs& a, int64_t image, int64_t y0, int64_t y1) {
         const DenseFn* fn = dense_stride1.fn[group][half];
         for (int64_t n = x.width, p; n > 0; n -= p) {
           p = next_rows(fn, n, limit, true);
+          t.soon = n > p ? p : 0;
           fn[p](t);
           t.whole += p * 16, t.half += p * 8;
           t.out.whole += p * 32, t.out.half += p * 16;
