@@ -345,6 +345,14 @@ FAMILIES: dict[str, list[Row]] = {
             ),
             {"pads": [1] * 4},
         ),
+        Row(
+            "ConvInteger i8",
+            (
+                _i(0, 255, 1, 32, 28, 28, dtype=np.uint8),
+                Given(_RNG.integers(-127, 128, (32, 32, 3, 3)).astype(np.int8), constant=True),
+            ),
+            {"pads": [1] * 4},
+        ),
     ],
     "products": [
         Row("MatMul 128x768x768", (_f(128, 768), _w(768, 768))),
