@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -10,60 +11,69 @@ import numpy as np
 import pytest
 
 import opforge as of
+from opforge.build import library_for
 from opforge.errors import ArgumentError, CandidateError, CorruptFileError
-from opforge.ops import custom_gelu, mod_sigmoid
+from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid
 from opforge.schema import registry
 
 tf = pytest.importorskip("tensorflow")
 
-LOAD = """
-import os, sys
+# One process for everything that wants a fresh one, since importing TensorFlow takes seconds. The order matters: first
+# what needs that nothing is registered or declared yet.
+FRESH = """
+import json, os, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np, tensorflow as tf
-import opforge.tensorflow
 folder = sys.argv[1]
-model = opforge.tensorflow.load(folder + "/saved")
-x = tf.constant(np.load(folder + "/x.npy"))
-np.testing.assert_array_equal(model(x), np.load(folder + "/y.npy"))
-with tf.GradientTape(persistent=True) as tape:
-    tape.watch(x)
-    y = tf.reduce_sum(model(x))
-np.testing.assert_allclose(tape.gradient(y, x), np.load(folder + "/g.npy"), rtol=1e-6)
-print("loaded", float(tape.gradient(y, model.level) is not None) if hasattr(model, "level") else "")
-"""
+results = {}
 
-NOWHERE = """
-import sys
-import tensorflow as tf
-try:
-    tf.saved_model.load(sys.argv[1])
-except Exception as plain:
-    print(plain)
+def failing(name, function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except Exception as error:
+        results[name] = f"{type(error).__name__}: {error}"
+
+def compare(name):
+    model = opforge.tensorflow.load(f"{folder}/{name}/saved")
+    x, y, g = (np.load(f"{folder}/{name}/{array}.npy") for array in "xyg")
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(model(x))
+    dx, dlevel = tape.gradient(total, [x, model.level])
+    np.testing.assert_array_equal(model(x), y)
+    np.testing.assert_allclose(dx, g, rtol=1e-6)
+    return dlevel is not None
+
+failing("plain", tf.saved_model.load, f"{folder}/nowhere/saved")
 import opforge.tensorflow
-opforge.tensorflow.load(sys.argv[1], libraries=[sys.argv[2]])
+results["ahead"] = compare("ahead")
+results["declarations"] = "opforge.ops" in sys.modules
+failing("nowhere", opforge.tensorflow.load, f"{folder}/nowhere/saved", libraries=[f"{folder}/nowhere"])
+import opforge.ops
+results["declared"] = compare("declared")
+os.environ["OPFORGE_JIT"] = "off"
+operator = opforge.formula("test.tf::Changed")(lambda x: x + 2.0)
+failing("changed, declared", opforge.tensorflow.load, f"{folder}/changed/saved")
+operator(tf.ones(2))
+failing("changed, called", opforge.tensorflow.load, f"{folder}/changed/saved")
+print(json.dumps(results))
 """
 
 
 class Gate(tf.Module):
-    def __init__(self):
+    def __init__(self, first, second):
         self.level = tf.Variable(0.3)
+        self.first, self.second = first, second
 
     @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
     def __call__(self, x):
-        return mod_sigmoid(custom_gelu(x), self.level)
+        return self.second(self.first(x), self.level)
 
 
-def child(code, *arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False,
-        env={**os.environ, **environment},
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("saved_model")
-    module = Gate()
+def save_gate(path, first, second):
+    path.mkdir()
+    module = Gate(first, second)
     x = tf.constant(np.random.default_rng(0).standard_normal((3, 4)), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -74,7 +84,46 @@ def folder(tmp_path_factory):
     np.save(path / "g.npy", tape.gradient(total, x))
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
     of.tensorflow.save(module, path / "saved", options=options)
+
+
+def save_formula(path, operator):
+    module = tf.Module()
+    module.run = tf.function(lambda x: operator(x), input_signature=[tf.TensorSpec([None])])
+    of.tensorflow.save(module, path / "saved")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Folders: two modules, one whose operator is declared nowhere else, one whose operator will have changed."""
+    path = tmp_path_factory.mktemp("saved_model")
+    save_gate(path / "ahead", custom_gelu, mod_sigmoid)
+    save_gate(path / "declared", clip_sigmoid, lambda x, level: x * level)
+    save_formula(path / "nowhere", of.formula("test.tf::Nowhere")(lambda x: x * 2.0))
+    (path / "nowhere/notes.so").write_text("no library")
+    before = of.formula("test.tf::Changed")(lambda x: x + 1.0)
+    save_formula(path / "changed", before)
+    registry.unregister(before)
     return path
+
+
+@pytest.fixture
+def folder(saved):
+    return saved / "ahead"
+
+
+@pytest.fixture(scope="module")
+def fresh(saved):
+    """What a process found that began with nothing but kernel libraries of two operators, built ahead."""
+    libraries = saved / "libraries"
+    libraries.mkdir()
+    for operator in (custom_gelu, mod_sigmoid):
+        shutil.copy(library_for([operator]).path, libraries)
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, saved], capture_output=True, text=True, check=False,
+        env={**os.environ, "OPFORGE_LIBRARY_PATH": str(libraries)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_manifest_names_what_the_graph_needs(folder):
@@ -85,66 +134,31 @@ def test_the_manifest_names_what_the_graph_needs(folder):
     assert not any("/" in str(value) for row in rows for value in row.values() if value != row["signature"])
 
 
-def test_a_fresh_process_loads_by_the_manifest(folder):
-    done = child(LOAD.replace("import opforge.tensorflow\n", "import opforge.tensorflow, opforge.ops\n"), folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["loaded", "1.0"]
+def test_a_fresh_process_loads_what_it_declares(fresh):
+    assert fresh["declared"] is True
 
 
-def test_a_library_built_ahead_serves_without_any_declaration(folder, tmp_path):
-    for name in ("custom_gelu", "mod_sigmoid"):
-        command = [sys.executable, "-m", "opforge", "build", f"opforge.ops.{name}", "--out", tmp_path]
-        subprocess.run(command, check=True, capture_output=True)
-    code = LOAD + "assert 'opforge.ops' not in sys.modules\n"
-    done = child(code, folder, OPFORGE_LIBRARY_PATH=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+def test_a_library_built_ahead_serves_without_any_declaration(fresh):
+    assert fresh["ahead"] is True
+    assert fresh["declarations"] is False
 
 
-def test_what_is_nowhere_is_listed(tmp_path):
-    nowhere = of.formula("test.tf::Nowhere")(lambda x: x * 2.0)
-    module = tf.Module()
-    module.run = tf.function(lambda x: nowhere(x), input_signature=[tf.TensorSpec([None])])
-    of.tensorflow.save(module, tmp_path / "saved")
-    (tmp_path / "notes.so").write_text("no library")
-    done = child(NOWHERE, tmp_path / "saved", tmp_path)
-    assert "Op type not registered 'TestTfNowhereV1'" in done.stdout
-    assert "test.tf::Nowhere:1: operators of the SavedModel are not here" in done.stderr
-    assert "notes.so" in done.stderr
-    assert "none of the group opforge.operators declares it" in done.stderr
+def test_what_is_nowhere_is_listed(fresh):
+    assert "Op type not registered 'TestTfNowhereV1'" in fresh["plain"]
+    assert fresh["nowhere"].startswith("CandidateError: test.tf::Nowhere:1: operators of the SavedModel are not here")
+    assert "notes.so" in fresh["nowhere"]
+    assert "none of the group opforge.operators declares it" in fresh["nowhere"]
 
 
-CHANGED = """
-import os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-import tensorflow as tf
-import opforge as of
-operator = of.formula("test.tf::Changed")(lambda x: x + 2.0)
-for called in (False, True):
-    if called:
-        operator(tf.ones(2))
-    try:
-        of.tensorflow.load(sys.argv[1])
-    except of.errors.CandidateError as error:
-        print(error, "----", sep="\\n")
-"""
-
-
-def test_a_changed_operator_is_an_error_that_names_both(tmp_path):
-    """The model was saved with `x + 1`; a fresh process declares `x + 2` under the same name, then also calls it."""
-    before = of.formula("test.tf::Changed")(lambda x: x + 1.0)
-    module = tf.Module()
-    module.run = tf.function(lambda x: before(x), input_signature=[tf.TensorSpec([None])])
-    of.tensorflow.save(module, tmp_path / "saved")
-    registry.unregister(before)
-    (row,) = json.loads((tmp_path / "saved/assets.extra/opforge.json").read_text())["operators"]
-    done = child(CHANGED, tmp_path / "saved", OPFORGE_JIT="off")
-    assert done.returncode == 0, done.stderr
-    messages = done.stdout.split("----\n")[:-1]
-    for text, words in zip(messages, ("is declared", "is registered with"), strict=True):
-        assert "test.tf::Changed:1: operators of the SavedModel are not here" in text
-        assert f"test.tf::Changed:1 {row['signature']} ({row['schema_hash'][:12]})" in text
-        assert re.search(rf"this process: test.tf::Changed:1 .*\(\w{{12}}\) {words}", text), text
-        assert text.count(row["schema_hash"][:12]) == 1, "what is here has another hash"
+@pytest.mark.parametrize(("state", "words"), [("declared", "is declared"), ("called", "is registered with")])
+def test_a_changed_operator_is_an_error_that_names_both(saved, fresh, state, words):
+    """The model was saved with `x + 1`; the fresh process declares `x + 2` under the same name, then also calls it."""
+    (row,) = json.loads((saved / "changed/saved/assets.extra/opforge.json").read_text())["operators"]
+    text = fresh[f"changed, {state}"]
+    assert text.startswith("CandidateError: test.tf::Changed:1: operators of the SavedModel are not here")
+    assert f"test.tf::Changed:1 {row['signature']} ({row['schema_hash'][:12]})" in text
+    assert re.search(rf"this process: test.tf::Changed:1 .*\(\w{{12}}\) {words}", text), text
+    assert text.count(row["schema_hash"][:12]) == 1, "what is here has another hash"
 
 
 def test_bad_folders_and_manifests(folder, tmp_path):

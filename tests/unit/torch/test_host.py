@@ -71,6 +71,21 @@ def test_a_changed_operator_of_the_same_name_is_refused(hand, handwritten_path):
         ENTRIES.register([replace(known, schema_hash="another")])
 
 
+def test_a_changed_declaration_does_not_run_the_old_kernel(interpreted):
+    from opforge.schema import registry
+
+    first = of.formula("test.torch::Changing")(lambda x: x + 1.0)
+    torch.testing.assert_close(first(torch.ones(2)), torch.full((2,), 2.0))
+    registry.unregister(first)
+    second = of.formula("test.torch::Changing")(lambda x: x + 2.0)
+    words = r"(?s)test.torch::Changing:1: another operator of this name is registered with PyTorch.*raise since="
+    for use in (second, lambda x: opforge.torch.register(second)):
+        with pytest.raises(ArgumentError, match=words):
+            use(torch.ones(2))
+    registry.unregister(second)
+    torch.testing.assert_close(first(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_older_versions_have_their_number_in_the_name(interpreted):
     @of.formula("test.versions::Twice", since=1)
     def old(x):
