@@ -79,15 +79,36 @@ inline bool schedule(const Pool& pool, std::shared_ptr<Region> region) {
   return false;
 }
 
+// Callers that are in a region now. Each is a thread that computes, so it takes the place of a helper:
+// callers at one time share the processors instead of asking the pool for more threads than there are.
+class Caller {
+ public:
+  Caller() : callers_(1 + count().fetch_add(1, std::memory_order_relaxed)) {}
+  ~Caller() { count().fetch_sub(1, std::memory_order_relaxed); }
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  int64_t helpers(int64_t threads) const { return threads - callers_; }
+
+ private:
+  static std::atomic<int64_t>& count() {
+    static std::atomic<int64_t> all{0};
+    return all;
+  }
+
+  int64_t callers_;
+};
+
 inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
   const Pool pool = current_pool();
-  const int64_t threads = pool_threads(pool);
-  if (threads <= 1 || chunks <= 1) return body(0, chunks, user);
+  const Caller caller;
+  const int64_t free = caller.helpers(pool_threads(pool));
+  if (free <= 0 || chunks <= 1) return body(0, chunks, user);
   auto region = std::make_shared<Region>();
   region->chunks = chunks;
   region->body = body;
   region->user = user;
-  const int64_t helpers = (threads < chunks ? threads : chunks) - 1;
+  const int64_t helpers = free < chunks - 1 ? free : chunks - 1;
   for (int64_t k = 0; k < helpers && schedule(pool, region); ++k) {
   }
   region->work();
