@@ -16,7 +16,7 @@ help:
 	@echo "make test    all tests (needs python3 >= 3.11, g++, make)"
 	@echo "make lint    ruff, mypy --strict, clang-format, layering, generated code"
 	@echo "make bench   speed and memory against torch, ONNX Runtime, OpenVINO, SciPy; writes build/bench/results.json"
-	@echo "make engines  the ONNX Runtime adapter with every version of requirements/onnxruntime.txt"
+	@echo "make engines  the ONNX Runtime adapter with every version of requirements/onnxruntime.txt; the table of docs/engines.md"
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
@@ -74,6 +74,7 @@ bench: $(STAMPS)/install
 
 engines: $(STAMPS)/install
 	$(BIN)/python tools/engine_versions.py
+	$(BIN)/python tools/engine_table.py
 
 frameworks: $(STAMPS)/install
 	$(BIN)/python tools/framework_versions.py

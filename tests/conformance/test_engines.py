@@ -2,16 +2,12 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import opforge as of
-from opforge.onnx import complete_model
-from opforge.onnx.one_node import _attribute
-from opforge.schema import DType
 from opforge.verify._operator_checks import values
 from opforge.verify.hosts import Host
+from opforge.verify.support import case_model, engine_support
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.compiler
@@ -21,39 +17,9 @@ ROUTES = {"kernels": {}, "provider": {"provider": True}}
 
 
 def compute(options, operator, arrays, attributes):
-    """One node between casts: NumPy has no bfloat16 that ONNX Runtime's Python takes."""
-    nodes, inputs, feeds, names = [], [], {}, []
-    for k, array in enumerate(arrays):
-        if array is None:
-            names.append("")
-            continue
-        dtype = DType.parse(array.dtype)
-        wide = array.astype(np.float32) if dtype.name == "bf16" else np.array(array, order="C")
-        code = TensorProto.FLOAT if dtype.name == "bf16" else dtype.onnx
-        inputs.append(helper.make_tensor_value_info(f"x{k}", code, [f"d{k}_{axis}" for axis in range(array.ndim)]))
-        nodes.append(helper.make_node("Cast", [f"x{k}"], [f"c{k}"], to=dtype.onnx))
-        feeds[f"x{k}"] = wide
-        names.append(f"c{k}")
-    while names and not names[-1]:
-        names.pop()
-    given = operator.coerce(attributes)
-    results = [f"y{k}" for k in range(len(operator.signature.outputs))]
-    node = helper.make_node(operator.name, names, results, domain=operator.domain)
-    node.attribute.extend(_attribute(a.name, a.kind, given[a.name]) for a in operator.signature.attributes)
-    shapes = [() if a is None else a.shape for a in arrays]
-    dtypes = [None if a is None else DType.parse(a.dtype) for a in arrays]
-    binding = operator.bind(shapes, dtypes, given)
-    outputs = []
-    for k, dtype in enumerate(binding.output_dtypes):
-        code = TensorProto.FLOAT if dtype.name == "bf16" else dtype.onnx
-        nodes.append(helper.make_node("Cast", [results[k]], [f"z{k}"], to=code))
-        outputs.append(helper.make_tensor_value_info(f"z{k}", code, None))
-    nodes.insert(len(nodes) - len(results), node)
-    graph = helper.make_graph(nodes, "g", inputs, outputs)
-    imports = [helper.make_opsetid("", 20), helper.make_opsetid(operator.domain, operator.since_version)]
-    model = complete_model(helper.make_model(graph, opset_imports=imports, ir_version=10))
+    model, feeds, dtypes = case_model(operator, arrays, attributes)
     found = of.onnxruntime.session(model, **options).run(None, feeds)
-    return [a.astype(d.numpy) for a, d in zip(found, binding.output_dtypes, strict=True)]
+    return [a.astype(d.numpy) for a, d in zip(found, dtypes, strict=True)]
 
 
 @pytest.mark.parametrize("route", list(ROUTES))
@@ -63,3 +29,13 @@ def test_values_in_onnx_runtime(operator, route):
     rows = list(values(operator, host, "quick", 0))
     wrong = [f"{row.case}, {row.dtype}: {row.detail}" for row in rows if not row.passed]
     assert rows and not wrong, "\n".join(wrong)
+
+
+def test_support_keeps_the_reason_where_an_engine_does_not_run_an_operator(monkeypatch):
+    mish = next(o for o in OPERATORS if o.name == "Mish")
+    rows = {row.dtypes: row for row in engine_support([mish], ["onnxruntime"])}
+    assert rows["f32"].passed and not rows["f64"].passed
+    assert "Softplus" in rows["f64"].reason, "ONNX Runtime has no Softplus in float64, and the body uses it"
+    monkeypatch.setattr("opforge.engines.onnxruntime._engine._version", lambda: "1.16.3")
+    (row,) = engine_support([mish], ["onnxruntime"])
+    assert not row.passed and "1.20 is needed; pip install" in row.reason

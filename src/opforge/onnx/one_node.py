@@ -13,7 +13,7 @@ from opforge.schema import DType, Operator, Required
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["one_node_model"]
+__all__ = ["node_attribute", "one_node_model"]
 
 _ANY_RANK = 2
 
@@ -67,7 +67,7 @@ def one_node_model(
     values = operator.coerce(given)
     results = [p.name for p in operator.signature.outputs]
     node = helper.make_node(operator.name, names, results, name=operator.host_name, domain=operator.domain)
-    node.attribute.extend(_attribute(a.name, a.kind, values[a.name]) for a in operator.signature.attributes)
+    node.attribute.extend(node_attribute(a.name, a.kind, values[a.name]) for a in operator.signature.attributes)
     outputs = [helper.make_tensor_value_info(p.name, _code(p.type, chosen), None) for p in operator.signature.outputs]
     graph = helper.make_graph([node], operator.host_name, inputs, outputs)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(operator.domain, operator.since_version)]
@@ -78,7 +78,7 @@ def one_node_model(
     return infer_shapes(complete_model(model))
 
 
-def _attribute(name: str, kind: str, value: object) -> onnx.AttributeProto:
+def node_attribute(name: str, kind: str, value: object) -> onnx.AttributeProto:
     """Write an attribute with its declared type, which an empty list alone does not tell."""
     from onnx import AttributeProto, helper
 
