@@ -23,9 +23,9 @@ struct Fold {
   template <class E>
   static void join(E& a, const E& b) {
     if constexpr (KIND == Reduction::kMax)  // NaN stays, whichever it is
-      a = (a >= b) | (a != a) ? a : b;
+      a = ((a >= b) | (a != a)) ? a : b;
     else if constexpr (KIND == Reduction::kMin)
-      a = (a <= b) | (a != a) ? a : b;
+      a = ((a <= b) | (a != a)) ? a : b;
     else if constexpr (KIND == Reduction::kProd)
       a = a * b;
     else

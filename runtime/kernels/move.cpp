@@ -69,16 +69,19 @@ struct Rows {
 template <class T>
 void turn_square(T* to, int64_t to_row, const T* from, int64_t from_row) {
   typedef T Row __attribute__((vector_size(4 * sizeof(T))));
-  typedef std::make_signed_t<T> Index __attribute__((vector_size(4 * sizeof(T))));
   Row r[4], t[4];
   for (int i = 0; i < 4; ++i) std::memcpy(&r[i], from + i * from_row, sizeof r[i]);
-  const Index low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, left = {0, 1, 4, 5}, right = {2, 3, 6, 7};
-  t[0] = __builtin_shuffle(r[0], r[1], low), t[1] = __builtin_shuffle(r[2], r[3], low);
-  t[2] = __builtin_shuffle(r[0], r[1], high), t[3] = __builtin_shuffle(r[2], r[3], high);
-  for (int i = 0; i < 2; ++i) {
-    r[2 * i] = __builtin_shuffle(t[2 * i], t[2 * i + 1], left);
-    r[2 * i + 1] = __builtin_shuffle(t[2 * i], t[2 * i + 1], right);
-  }
+#if defined(__clang__)  // which has no __builtin_shuffle, as GCC before 12 has no __builtin_shufflevector
+#define OPFORGE_PICK(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+  typedef std::make_signed_t<T> Index __attribute__((vector_size(4 * sizeof(T))));
+#define OPFORGE_PICK(x, y, ...) __builtin_shuffle(x, y, Index{__VA_ARGS__})
+#endif
+  t[0] = OPFORGE_PICK(r[0], r[1], 0, 4, 1, 5), t[1] = OPFORGE_PICK(r[2], r[3], 0, 4, 1, 5);
+  t[2] = OPFORGE_PICK(r[0], r[1], 2, 6, 3, 7), t[3] = OPFORGE_PICK(r[2], r[3], 2, 6, 3, 7);
+  r[0] = OPFORGE_PICK(t[0], t[1], 0, 1, 4, 5), r[1] = OPFORGE_PICK(t[0], t[1], 2, 3, 6, 7);
+  r[2] = OPFORGE_PICK(t[2], t[3], 0, 1, 4, 5), r[3] = OPFORGE_PICK(t[2], t[3], 2, 3, 6, 7);
+#undef OPFORGE_PICK
   for (int j = 0; j < 4; ++j) std::memcpy(to + j * to_row, &r[j], sizeof r[j]);
 }
 

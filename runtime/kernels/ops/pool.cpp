@@ -119,7 +119,7 @@ void pool_floats(const Window& w, const float* plane, float* to, const Span& sz,
     float v = MODE == Mode::kMax ? least<float>() : 0.0f;
     each_tap(w, sz, sy, sx, [&](int64_t at) {
       const float t = plane[at];
-      v = MODE != Mode::kMax ? v + t : (t > v) | (t != t) ? t : v;
+      v = MODE != Mode::kMax ? v + t : ((t > v) | (t != t)) ? t : v;
     });
     to[ox] = MODE == Mode::kMax ? v : v / static_cast<float>(counted * static_cast<double>(sx.counted));
   };
@@ -143,7 +143,7 @@ void pool_plane(const Window& w, const T* from, T* out, bool padding, double p, 
       const int64_t n = w.out[2];
       for (int64_t k = 0; k < n; ++k) out[k] = MODE == Mode::kMax ? least<T>() : T(0);
       if constexpr (MODE == Mode::kMax)
-        pool_row(w, from, out, sz, sy, [](T v, T t) { return (t > v) | (t != t) ? t : v; });
+        pool_row(w, from, out, sz, sy, [](T v, T t) { return ((t > v) | (t != t)) ? t : v; });
       if constexpr (MODE == Mode::kAverage) {
         pool_row(w, from, out, sz, sy, [](T v, T t) { return v + t; });
         const double counted = static_cast<double>(sz.counted) * static_cast<double>(sy.counted);
