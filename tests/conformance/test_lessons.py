@@ -14,7 +14,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_three_frameworks_learn_the_same_and_the_curves_are_drawn(tmp_path):
-    results = lessons.train(epochs=8)
+    """In float64 what is left between them is the order of additions in matrix products."""
+    results = lessons.train(8, "float32", ["ModSigmoid"]) | lessons.train(8, "float64", ["ClipSigmoid"])
     for title, by_name in results.items():
         assert set(by_name) == {"PyTorch", "TensorFlow", "JAX"}
         for name, result in by_name.items():
@@ -22,20 +23,13 @@ def test_three_frameworks_learn_the_same_and_the_curves_are_drawn(tmp_path):
             assert result.losses[-1] < 0.2 * result.losses[0], (title, name)
             for key, start in LESSONS[title].learned.items():
                 assert np.abs(result.weights[key] - start).max() > 0.01, "it is learned"
-        assert lessons.difference(title, by_name) < 1e-4
+    assert lessons.difference("ModSigmoid", results["ModSigmoid"]) < 1e-4
+    assert lessons.difference("ClipSigmoid", results["ClipSigmoid"]) < 1e-12
     lessons.draw(results, tmp_path / "curves.png")
     data = (tmp_path / "curves.png").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", data[16:24])
     assert width > 800 and height > 300
-
-
-def test_in_double_precision_they_compute_the_same_numbers():
-    """One epoch: what is left is the order of additions in matrix products."""
-    for title, by_name in lessons.train(1, "float64", ["ClipSigmoid"]).items():
-        assert lessons.difference(title, by_name) < 1e-13
-        losses = [result.losses[0] for result in by_name.values()]
-        assert max(losses) - min(losses) < 1e-13, title
 
 
 def test_keras_fits_in_mixed_precision_and_saves(tmp_path):
