@@ -14,8 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from opforge.errors import ArgumentError, SchemaError, UnsupportedError
+from opforge.errors import SchemaError, UnsupportedError
 from opforge.schema import describe
+from opforge.schema.arguments import arrange, as_arrays, widened
 from opforge.schema.attributes import AttributeValue, coerce_all
 from opforge.schema.dtypes import DType
 from opforge.schema.hosts import call_numpy, decomposed, load_host
@@ -310,34 +311,7 @@ class Operator:
         Raises:
             ArgumentError: too many tensors, one given twice, or one missing.
         """
-        parameters = self.signature.inputs
-        result: list[Any] = []
-        rest = list(tensors)
-        for parameter in parameters:
-            if parameter.name in named:
-                if rest:
-                    raise ArgumentError("input given twice", where=self.qualified_name, got=parameter.name)
-                value = named[parameter.name]
-                result.append(tuple(value) if parameter.variadic else value)
-            elif parameter.variadic:
-                if not rest:
-                    raise self._wrong_count(len(tensors) + len(named))
-                result.append(tuple(rest))
-                rest = []
-            elif rest:
-                result.append(rest.pop(0))
-            else:
-                result.append(None)
-            if result[-1] is None and not parameter.optional:
-                raise self._wrong_count(sum(value is not None for value in (*tensors, *named.values())))
-        if rest:
-            raise self._wrong_count(len(tensors) + len(named))
-        return result
-
-    def _wrong_count(self, got: int) -> ArgumentError:
-        return ArgumentError(
-            "wrong number of inputs", where=self.qualified_name, expected=self.signature.expected_inputs(), got=got
-        )
+        return arrange(self.qualified_name, self.signature, tensors, named)
 
     def bind(
         self,
@@ -370,30 +344,15 @@ class Operator:
         Raises:
             UnsupportedError: the operator has no reference.
         """
-        import numpy
-
         if self.reference_function is None:
             raise UnsupportedError(
                 "the operator has no reference",
                 where=self.qualified_name,
                 hint="declare it with reference=, a function over float64 NumPy arrays",
             )
-
-        def widen(value: Any) -> Any:  # noqa: ANN401
-            if value is None or isinstance(value, tuple):
-                return None if value is None else tuple(widen(item) for item in value)
-            array = numpy.asarray(value)
-            known = array.dtype.kind in "biu"
-            return array if known else array.astype(numpy.float64)
-
         named = {name: attributes.pop(name) for name in list(attributes) if name in self._input_names}
-        inputs: list[Any] = []
-        for parameter, value in zip(self.signature.inputs, self.arrange(arrays, named), strict=True):
-            inputs.extend(widen(value)) if parameter.variadic else inputs.append(widen(value))
-        result = self.reference_function(*inputs, **self.coerce(attributes))
-        if isinstance(result, tuple | list):
-            return tuple(numpy.asarray(item) for item in result)
-        return numpy.asarray(result)
+        inputs = widened(self.signature, self.arrange(arrays, named))
+        return as_arrays(self.reference_function(*inputs, **self.coerce(attributes)))
 
     def decomposed(self, *tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401 - tensors of any framework
         """Compute a formula operator with the framework's own operators instead of our kernel.
