@@ -135,7 +135,56 @@ def _prepare(name: str, threads: int) -> Prepared:
     return Prepared(runs={OURS: lambda: session.run(inputs), "onnxruntime": lambda: peer.run(None, inputs)})
 
 
+def _codes(rows: int, exact: bool, threads: int) -> Prepared:
+    """Weights of 4 bits in groups of 32 rows; the peer quantises activations to 8 bits unless told to stay exact."""
+    import ml_dtypes
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    import opforge as of
+
+    size, group, rng = 2048, 32, np.random.default_rng(0)
+    weights = {
+        "c": rng.integers(-8, 8, (size, size)).astype(ml_dtypes.int4),
+        "s": rng.uniform(0.01, 0.02, (size // group, size)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["c", "s"], ["w"], axis=0, block_size=group),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["m", size]) for n in "xy"]
+    constants = [numpy_helper.from_array(v, k) for k, v in weights.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    path = _models.OUT / "quantised_codes.onnx"
+    _models.OUT.mkdir(parents=True, exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(path))
+    of.compile(path, path.with_suffix(".bin"))
+    session = of.Session(path.with_suffix(".bin"), threads=threads)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    if exact:
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    peer = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    inputs = {"x": rng.standard_normal((rows, size), np.float32)}
+    ours, theirs = session.run(inputs)["y"], peer.run(None, inputs)[0]
+    assert np.abs(ours - theirs).max() < (1e-3 if exact else 0.5)
+    name = "onnxruntime f32" if exact else "onnxruntime 8 bits"
+    return Prepared(runs={OURS: lambda: session.run(inputs), name: lambda: peer.run(None, inputs)})
+
+
 CASES = [
+    *(
+        Case(
+            f"4-bit weights {rows}x2048x2048, {'f32' if exact else '8-bit'} activations",
+            partial(_codes, rows, exact),
+            {"onnxruntime f32": 1.0} if exact else {},
+            needs=(*_NEEDS, "ml_dtypes"),
+        )
+        for rows in (1, 128)
+        for exact in (True, False)
+    ),
     Case("QLinearMatMul 128x768x768", partial(_prepare, "matmul"), {}, needs=_NEEDS),
     Case("QLinearConv 3x3 64 to 64, 56x56", partial(_prepare, "conv"), {}, needs=_NEEDS),
     Case(

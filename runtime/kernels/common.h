@@ -39,6 +39,11 @@ Image image_of(const Tensor& t);
 // that of the outputs after the first, where it differs.
 Status check_outputs(InferContext& context, DType first, DType others = DType::kUndefined);
 
+// An input that may be absent, or null.
+inline const Tensor* optional_input(const Tensor* inputs, int32_t n, int32_t which) {
+  return which >= 0 && which < n && inputs[which].present() ? &inputs[which] : nullptr;
+}
+
 // `axis` counted from the front, or -1 when it is out of range.
 inline int axis_of(int64_t axis, int rank) {
   const int64_t a = axis < 0 ? axis + rank : axis;

@@ -53,9 +53,6 @@ RecurrentSizes recurrent_sizes(const RecurrentState& state, const Shape& x);
 RecurrentState resolve_recurrent(const void* state, const Tensor* inputs);
 Status read_lengths(RunContext& context, const RecurrentState& state, const RecurrentSizes& z,
                     Lengths* lengths);
-inline const Tensor* optional_input(const Tensor* inputs, int32_t n, int32_t which) {
-  return which >= 0 && which < n && inputs[which].present() ? &inputs[which] : nullptr;
-}
 
 // f64, one element after the other, with the C library's functions.
 int64_t recurrent_double_scratch(const RecurrentState& state, const RecurrentSizes& z);

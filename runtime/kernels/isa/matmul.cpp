@@ -1,6 +1,7 @@
 // matmul.cpp: f32 matrix products over packed panels. A is packed here, P rows at a time, as [k][P]; B comes
 // packed as matmul16. No blocking over k: each output is one chain of multiply-adds from the bias, k
 // ascending.
+#include "kernels/isa/codes.h"
 #include "kernels/isa/functions.h"
 #include "kernels/isa/half.h"
 #include "kernels/isa/tile.h"
@@ -149,16 +150,45 @@ void pack_a_part(const MatmulArgs& g, float* panel, int64_t m0, int64_t m1, int6
 
 namespace {
 
-// W: how B lies in memory; T: as what the tiles read it.
-template <class W, class T>
+bool coded(const MatmulArgs& g) { return g.b_kind == WeightKind::kU4 || g.b_kind == WeightKind::kU8; }
+
+// Columns [n, n + width) of B as f32 into g.unpacked, blocks of 16 (or 8) k*16 floats apart.
+void unpack(const MatmulArgs& g, int64_t n, int64_t width) {
+  if (coded(g)) {
+    for (int64_t i = 0; i < width / 16; ++i) decode(g, n / 16 + i, g.unpacked + i * g.k * 16);
+    return;
+  }
+  const int64_t lanes = width == 8 ? 8 : 16;
+  const uint16_t* from = static_cast<const uint16_t*>(g.b) + n * g.k;
+  for (int64_t i = 0; i < width / lanes; ++i)
+    widen(g.b_kind, from + i * g.k * 16, g.unpacked + i * g.k * lanes, g.k * lanes);
+}
+
+// One row against one group of columns of coded weights, decoded in registers.
+void coded_columns(const MatmulArgs& g, const float* x, int64_t m, int64_t n, int64_t width) {
+  alignas(64) float edge[kCoded * 16];
+  const int64_t real = least(width, g.n - n);
+  float* c = g.c + m * g.c_row + n;
+  TileOutput out{};
+  out.bias = g.bias != nullptr ? g.bias + n : nullptr;
+  out.activation = &g.activation;
+  out.whole = real == width ? c : edge;
+  out.block = 16;
+  coded_tile(g, x, n / 16, width == 16 ? 1 : kCoded, out);
+  for (int64_t j = 0; real < width && j < real; ++j) c[j] = edge[j];
+}
+
+// T: as what the tiles read B; float where it is unpacked first.
+template <class T>
 void product(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
   const int64_t rows = m1 - m0;
-  const bool few = RowTiles(rows).few;
+  const bool few = RowTiles(rows).few, as_it_lies = sizeof(T) != 4 || g.b_kind == WeightKind::kF32;
   const int64_t tiles = RowTiles(rows).count;
   const float* packed = own_panel(g, rows) ? g.a + m0 * g.a_row : panel;
   const int64_t b_rows = g.b_rows != 0 ? g.b_rows : g.k;
-  const W* b = static_cast<const W*>(g.b);
-  const int64_t whole_end = whole_blocks(g.n) * 16;  // columns before this lie in whole blocks
+  const T* b = static_cast<const T*>(g.b);
+  // Columns before this lie in whole blocks.
+  const int64_t whole_end = (coded(g) ? all_blocks(g.n) : whole_blocks(g.n)) * 16;
   // An epilogue runs over about 16 K floats at once: long rows, still in the first or second cache.
   const int64_t stretch = most(32, 16384 / rows / 32 * 32);
   const int64_t stop = least(g.n, n1);
@@ -168,6 +198,12 @@ void product(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, in
       int64_t width = 8;
       const TileFn* fn = kTiles<T>.half;
       const int64_t left = least(whole_end, (end + 15) / 16 * 16) - n;  // up to whole blocks
+      if (coded(g) && rows == 1) {
+        width = left >= kCoded * 16 ? kCoded * 16 : 16;
+        coded_columns(g, packed, m0, n, width);
+        n += width;
+        continue;
+      }
       if (rows == 1 && left >= kSingle * 16 && n + kSingle * 16 <= g.n) {
         width = kSingle * 16, fn = kTiles<T>.single;
       } else if (few && left >= kFew * 16 && n + kFew * 16 <= g.n) {
@@ -177,14 +213,12 @@ void product(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, in
       } else if (left >= 16) {
         width = 16, fn = kTiles<T>.one;
       }
-      const W* from = b + n * b_rows + g.b_first * (width == 8 ? 8 : 16);
-      const void* group = from;
-      int64_t block = b_rows * 16;
-      if constexpr (sizeof(W) != sizeof(T)) {
-        const int64_t blocks = (width + 15) / 16, lanes = width == 8 ? 8 : 16;
-        for (int64_t i = 0; i < blocks; ++i)
-          widen_from<W>(from + i * block, g.unpacked + i * g.k * lanes, g.k * lanes);
-        group = g.unpacked, block = g.k * 16;
+      const void* group = g.unpacked;
+      int64_t block = g.k * 16;
+      if (as_it_lies) {
+        group = b + n * b_rows + g.b_first * (width == 8 ? 8 : 16), block = b_rows * 16;
+      } else {
+        unpack(g, n, width);
       }
       columns(g, group, block, packed, fn, tiles, m0, m1, n, width, least(width, g.n - n));
       n += width;
@@ -195,25 +229,14 @@ void product(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, in
   }
 }
 
-template <class W>
-void product_of_halves(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, int64_t n0,
-                       int64_t n1) {
-  if (m1 - m0 <= kHalfRows) return product<W, W>(g, panel, m0, m1, n0, n1);
-  product<W, float>(g, panel, m0, m1, n0, n1);
-}
-
 }  // namespace
 
 void matmul(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
   if (m1 <= m0 || n1 <= n0) return;
-  switch (g.b_kind) {
-    case WeightKind::kF32:
-      return product<float, float>(g, panel, m0, m1, n0, n1);
-    case WeightKind::kF16:
-      return product_of_halves<F16>(g, panel, m0, m1, n0, n1);
-    case WeightKind::kBF16:
-      return product_of_halves<BF16>(g, panel, m0, m1, n0, n1);
-  }
+  const bool few = m1 - m0 <= kHalfRows;
+  if (few && g.b_kind == WeightKind::kF16) return product<F16>(g, panel, m0, m1, n0, n1);
+  if (few && g.b_kind == WeightKind::kBF16) return product<BF16>(g, panel, m0, m1, n0, n1);
+  product<float>(g, panel, m0, m1, n0, n1);
 }
 
 void widen(WeightKind kind, const void* from, float* to, int64_t n) {

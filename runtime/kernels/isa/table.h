@@ -27,7 +27,17 @@ using BlockEpilogue = void (*)(void* user, float* block, int64_t rows, int64_t c
                                int64_t column0, int64_t row_stride);
 
 // How weights lie in memory; they are multiplied as f32.
-enum class WeightKind : int32_t { kF32 = 0, kF16, kBF16 };
+enum class WeightKind : int32_t { kF32 = 0, kF16, kBF16, kU4, kU8 };
+
+// Weights of kU4 and kU8: codes, of which a weight is (code - zero) * scale. [block of 16 columns][K in whole
+// words][16] words of 32 bits, each with 8 or 4 codes of one column, low bits first; scales (and zeros)
+// [block][group of `rows` rows][16].
+struct Codes {
+  const float* scales;
+  const uint8_t* zeros;  // or null: `zero` for all
+  int64_t rows;          // of a group: a multiple of 8, or all
+  float zero;
+};
 
 // C[m, n] = activation(A * B + bias); B packed as matmul16. Strides in elements.
 struct MatmulArgs {
@@ -44,6 +54,7 @@ struct MatmulArgs {
   int64_t b_rows,
       b_first;  // B was packed with so many rows (0 = k), of which the product reads k from b_first on
   WeightKind b_kind;
+  Codes codes;
   float* unpacked;  // for weights of another kind than f32: matmul_unpacked_floats(k)
 };
 

@@ -1,5 +1,5 @@
-// matmul.cpp: products with packed weights (opforge::MatMul) and of two activations (opforge::BatchMatMul,
-// ONNX MatMul and Gemm).
+// matmul.cpp: products with packed weights (opforge::MatMul, DequantizeMatMul) and of two activations
+// (opforge::BatchMatMul, ONNX MatMul and Gemm).
 #include "kernels/epilogue.h"
 #include "kernels/move.h"
 #include "kernels/product.h"
@@ -14,10 +14,26 @@ using namespace kernels;
 struct MatMulState {
   int64_t k = 0, n = 0;
   WeightKind weights = WeightKind::kF32;
+  Codes codes{};
   Activation activation;
   const float* bias = nullptr;
   Epilogue epilogue;
 };
+
+// Bias, activation and epilogue, whose operands begin at input `operands`.
+Status load_rest(LoadContext& c, MatMulState* s, int32_t operands) {
+  const Tensor* bias = c.n_inputs > 2 && c.inputs[2].present() ? &c.inputs[2] : nullptr;
+  if (bias != nullptr) {
+    if (bias->data == nullptr || !is_f32(*bias) || bias->shape.elements() != s->n)
+      return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the bias is not a constant f32 [N=%lld]",
+                    static_cast<long long>(s->n));
+    s->bias = padded_bias(c, bias, s->n);
+    if (s->bias == nullptr) return no_memory(c);
+  }
+  if (!read_activation(*c.attributes, &s->activation))
+    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown activation");
+  return load_epilogue(c, operands, &s->epilogue);
+}
 
 Status matmul_load(LoadContext& c) {
   MatMulState* s = new_state<MatMulState>(c);
@@ -30,17 +46,34 @@ Status matmul_load(LoadContext& c) {
     return c.fail(&c, OPFORGE_STATUS_CORRUPT,
                   "B is not a constant f32, f16 or bf16 [K=%lld, N=%lld] packed as matmul16",
                   static_cast<long long>(s->k), static_cast<long long>(s->n));
-  const Tensor* bias = c.n_inputs > 2 && c.inputs[2].present() ? &c.inputs[2] : nullptr;
-  if (bias != nullptr) {
-    if (bias->data == nullptr || !is_f32(*bias) || bias->shape.elements() != s->n)
-      return c.fail(&c, OPFORGE_STATUS_CORRUPT, "the bias is not a constant f32 [N=%lld]",
-                    static_cast<long long>(s->n));
-    s->bias = padded_bias(c, bias, s->n);
-    if (s->bias == nullptr) return no_memory(c);
-  }
-  if (!read_activation(*c.attributes, &s->activation))
-    return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown activation");
-  return load_epilogue(c, 3, &s->epilogue);
+  return load_rest(c, s, 3);
+}
+
+// B as codes: see Codes in isa/table.h.
+Status coded_load(LoadContext& c) {
+  MatMulState* s = new_state<MatMulState>(c);
+  if (s == nullptr) return no_memory(c);
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto attribute = [&](const char* name) { return c.attributes->get_int(name, 0); };
+  s->k = attribute("K"), s->n = attribute("N"), s->codes.rows = attribute("group");
+  const int64_t bits = attribute("bits"), zero = attribute("zero");
+  s->weights = bits == 4 ? WeightKind::kU4 : WeightKind::kU8;
+  s->codes.zero = static_cast<float>(zero);
+  if ((bits != 4 && bits != 8) || s->k < 1 || s->k > kMost || s->n < 1 || s->n > kMost || s->codes.rows < 1 ||
+      (s->codes.rows < s->k && s->codes.rows % 8 != 0) || zero < 0 || zero >> bits != 0)
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "K, N, bits, group or zero out of range");
+  const auto is = [&](int32_t input, DType dtype, int64_t rows, int64_t columns) {
+    const Tensor& t = c.inputs[input];
+    return input < c.n_inputs && t.data != nullptr && t.dtype == dtype && t.packing == Packing::kNone &&
+           is_plain(t) && t.shape.rank == 3 && t.shape[0] == blocks16(s->n) && t.shape[1] == rows &&
+           t.shape[2] == columns;
+  };
+  const int64_t groups = ceil_div(s->k, s->codes.rows);
+  const bool zeros = c.n_inputs > 4 && c.inputs[4].present();
+  if (!is(1, DType::kU8, ceil_div(s->k, 32 / bits), 64) || !is(3, DType::kF32, groups, 16) ||
+      (zeros && !is(4, DType::kU8, groups, 16)))
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "codes, scales or zeros are not constants of the node's sizes");
+  return load_rest(c, s, 5);
 }
 
 Status matmul_infer(InferContext& c) {
@@ -68,6 +101,12 @@ Status matmul_run(RunContext& c) {
   MatmulArgs g{};
   g.a = a.as<float>(), g.a_row = s.k, g.a_column = 1;
   g.b = c.inputs[1].data, g.b_kind = s.weights;
+  if (g.b_kind == WeightKind::kU4 || g.b_kind == WeightKind::kU8) {
+    const Tensor* zeros = optional_input(c.inputs, c.n_inputs, 4);
+    g.codes = s.codes;
+    g.codes.scales = c.inputs[3].as<float>();
+    g.codes.zeros = zeros != nullptr ? zeros->as<uint8_t>() : nullptr;
+  }
   g.bias = s.bias;
   g.c = c.outputs[0].as<float>(), g.c_row = s.n;
   g.m = 1;
@@ -426,6 +465,7 @@ Status gemm_run(RunContext& c) {
 
 const OpKernel kRows[] = {
     {"opforge", "MatMul", 1, 1, matmul_load, matmul_infer, matmul_run, 0, 2, kMany},
+    {"opforge", "DequantizeMatMul", 1, 1, coded_load, matmul_infer, matmul_run, 0, 2, kMany},
     {"opforge", "BatchMatMul", 1, 1, batch_load, batch_infer, batch_run, 0, 2, kMany},
     {"", "MatMul", 1, kNewest, batch_load, batch_infer, batch_run, 0, 2},
     {"", "Gemm", 7, kNewest, gemm_load, gemm_infer, gemm_run, 0, 2, 3},

@@ -21,10 +21,12 @@ __all__ = [
     "PACKERS",
     "Late",
     "blocks16",
+    "pack_codes",
     "pack_conv16",
     "pack_deconv16",
     "pack_depthwise16",
     "pack_first16",
+    "pack_groups",
     "pack_integer16",
     "pack_integer_depthwise16",
     "pack_integer_taps16",
@@ -172,6 +174,28 @@ def pack_integer_depthwise16(weights: Bytes) -> Bytes:
     packed = np.zeros((weights.shape[2] * weights.shape[3], -(-channels // 16) * 16), np.int8)
     packed[:, :channels] = weights.reshape(channels, -1).T
     return packed.reshape(-1)
+
+
+def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """``[K, N]`` to ``[N block of 16][words][16]`` little-endian words of 32 bits, each with ``32 / bits`` rows.
+
+    The lowest bits of a word are the first row; what is missing at the ends is 0.
+    """
+    rows = 32 // bits
+    k, n = codes.shape
+    words = np.zeros((-(-k // rows), -(-n // 16) * 16), "<u4")
+    for i in range(rows):
+        part = codes[i::rows]
+        words[: len(part), :n] |= part.astype(np.uint32) << np.uint32(bits * i)
+    blocks = np.ascontiguousarray(words.reshape(len(words), -1, 16).swapaxes(0, 1))
+    return blocks.view(np.uint8).reshape(*blocks.shape[:2], 64)
+
+
+def pack_groups(data: NDArray[Any]) -> NDArray[Any]:
+    """``[groups, N]`` to ``[N block of 16][groups][16]``, filled up with zeros."""
+    padded = np.zeros((len(data), -(-data.shape[1] // 16) * 16), data.dtype)
+    padded[:, : data.shape[1]] = data
+    return np.ascontiguousarray(padded.reshape(len(data), -1, 16).swapaxes(0, 1))
 
 
 PACKERS: dict[str, Callable[[Any], NDArray[Any]]] = {

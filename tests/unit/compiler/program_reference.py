@@ -221,6 +221,23 @@ def matmul(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) ->
     return run.finish(node, y, x, rows, 3)
 
 
+def dequantize_matmul(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
+    """Codes in words of 32 bits, 16 columns side by side; a scale for each group of rows."""
+    a = node.attributes
+    x = [*x, None, None][: max(len(x), 5)]
+    assert kind == "plain"
+    assert x[1].shape == (-(-a["N"] // 16), -(-a["K"] * a["bits"] // 32), 64)
+    words = np.ascontiguousarray(x[1]).view("<u4")  # [block, word, 16]
+    weights = np.zeros((a["K"], a["N"]), np.float32)
+    per = 32 // a["bits"]
+    for k in range(a["K"]):
+        code = words[:, k // per] >> np.uint32(a["bits"] * (k % per)) & np.uint32((1 << a["bits"]) - 1)
+        zero = a["zero"] if x[4] is None else x[4][:, k // a["group"]].astype(np.float32)
+        weights[k] = ((code.astype(np.float32) - zero) * x[3][:, k // a["group"]]).reshape(-1)[: a["N"]]
+    y = x[0].astype(np.float64) @ weights.astype(np.float64)
+    return run.finish(node, y if x[2] is None else y + x[2], x, rows, 5)
+
+
 def conv(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str) -> list[np.ndarray]:
     a, algorithm = node.attributes, node.attributes["algorithm"]
     assert kind == "c16"
@@ -416,6 +433,7 @@ def attention(run: Runner, node: Node, x: list[Any], rows: list[Any], kind: str)
 RULES: dict[str, Callable[..., list[np.ndarray]]] = {
     "Attention": attention,
     "MatMul": matmul,
+    "DequantizeMatMul": dequantize_matmul,
     "Conv": conv,
     "ConvTranspose": conv_transpose,
     "Pool": pool,

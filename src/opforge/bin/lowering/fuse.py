@@ -19,8 +19,9 @@ MAX_INPUTS, MAX_NODES = 16, 96
 CAST = 13
 """Version of Cast that a conversion becomes when it stays alone."""
 
-HOSTS = ("MatMul", "Conv", "ConvTranspose")
-"""Nodes that take an epilogue."""
+HOSTS = {"MatMul": 3, "DequantizeMatMul": 5, "Conv": 4, "ConvTranspose": 3}
+"""Nodes that take an epilogue, and their first input for it."""
+PLAIN = ("MatMul", "DequantizeMatMul")
 
 
 def fuse(graph: Graph) -> None:
@@ -114,7 +115,7 @@ def _fits(host: Node, value: Value, root: Value, region: list[Node]) -> bool:
     boundary = _boundary(set(region)) - {value}
     if any(v.dtype != FLOAT and formula.as_number(v, root.rank or 0) is None for v in boundary):
         return False
-    if host.op == "MatMul":
+    if host.op in PLAIN:
         return value.dims == root.dims and all(_broadcasts(v, root) for v in boundary)
     return all(blocked_operand(v, root) for v in boundary)
 
@@ -166,8 +167,8 @@ def _absorb(host: Node, region: list[Node]) -> Node:
         host.attributes["epilogue"] = blob
         host.attributes["rows"] = [n.attributes["row"] for n in rest]
         extra = inputs[1:]
-    if extra and host.op == "Conv":
-        host.inputs += [None] * (4 - len(host.inputs))
+    if extra:
+        host.inputs += [None] * (HOSTS[host.op] - len(host.inputs))
     host.inputs = [*host.inputs, *extra]
     root.layout = host.output.layout
     host.outputs = [root]
@@ -191,7 +192,7 @@ def _other(node: Node, current: Value) -> Value | None:
 
 def _bias(host: Node, current: Value, rest: list[Node]) -> tuple[Value, list[Node]] | None:
     node = _next(current, rest)
-    if node is None or node.attributes["row"] != "Add" or host.op != "MatMul" or host.inputs[2] is not None:
+    if node is None or node.attributes["row"] != "Add" or host.op not in PLAIN or host.inputs[2] is not None:
         return None
     bias = _other(node, current)
     n = host.attributes["N"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from opforge.bin.lowering import quantised_steps
 from opforge.bin.lowering import quantised_values as q
+from opforge.bin.lowering.codes import coded_product
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
 from opforge.bin.lowering.rewriter import Rewriter
 from opforge.bin.lowering.select import ELEMENTWISE, pack_product
@@ -24,7 +25,7 @@ I32 = 6
 def quantise(graph: Graph) -> None:
     """Rewrite in place."""
     rewriter = Rewriter(graph)
-    for rule in (_integer, _floating):
+    for rule in (_integer, _floating, _coded):
         for node in list(graph.nodes):
             if node not in rewriter.gone:
                 rule(rewriter, node)
@@ -212,6 +213,13 @@ def _becomes_codes(r: Rewriter, value: Value) -> bool:
             return False
         node = r.only_reader(node.output)
     return False
+
+
+def _coded(r: Rewriter, node: Node) -> None:
+    """Leave the weights of other products by dequantised constants as they are."""
+    made = coded_product(node)
+    if made is not None:
+        r.replace([node], made)
 
 
 def _matrix_weights(node: Node) -> q.Weights | None:

@@ -61,7 +61,7 @@ def dequantised(node: Node) -> Array | None:
     x, scale, zero = (operand(node, k) for k in range(3))
     if x is None or scale is None or x.data is None or scale.data is None or (zero is not None and zero.data is None):
         return None
-    if not _fits(node, x.data, scale.data, None if zero is None else zero.data):
+    if not fits(node, x.data, scale.data, None if zero is None else zero.data):
         return None  # the runtime says what is wrong
     values = x.data.astype(np.float32)
     if zero is not None and zero.data is not None and x.dtype not in _REAL:
@@ -70,7 +70,7 @@ def dequantised(node: Node) -> Array | None:
     return result if node.output.dtype == FLOAT else None
 
 
-def _fits(node: Node, x: Array, scale: Array, zero: Array | None) -> bool:
+def fits(node: Node, x: Array, scale: Array, zero: Array | None) -> bool:
     """Tell whether scale and zero point have the shape that ONNX asks for beside ``x``."""
     if zero is not None and zero.size not in (1, scale.size):
         return False

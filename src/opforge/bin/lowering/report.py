@@ -95,6 +95,7 @@ def _group(node: Node) -> str | None:
 _RECURRENT = "packed gates"
 _ALGORITHMS = {
     "MatMul": "matmul",
+    "DequantizeMatMul": "matmul of codes",
     "ConvTranspose": "deconvolution",
     "LSTM": _RECURRENT,
     "GRU": _RECURRENT,
