@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,14 +43,21 @@ def check_model(model: onnx.ModelProto) -> list[Problem]:
     return custom_problems(model) or standard_problems(model)
 
 
-def custom_problems(model: onnx.ModelProto) -> list[Problem]:
-    """Return the problems of opset imports and custom nodes alone, without ONNX's own checker."""
+def custom_problems(model: onnx.ModelProto, foreign: Collection[str] = ()) -> list[Problem]:
+    """Return the problems of opset imports and custom nodes alone, without ONNX's own checker.
+
+    Args:
+        model: the model.
+        foreign: domains of an engine's own, whose nodes only a registered operator says anything about.
+    """
     problems = list(_imports(model))
     bodies = {(f.domain, f.name) for f in model.functions}
     types = _known_types(model)
     for place in nodes(model):
         if not standard(place.node.domain):
-            problems += _custom_node(place, bodies, types)
+            known = registry.find(place.node.domain, place.node.op_type, place.opsets.get(place.node.domain))
+            if known is not None or place.node.domain not in foreign:
+                problems += _custom_node(place, bodies, types)
     return problems
 
 

@@ -176,6 +176,23 @@ def test_an_unknown_operator_is_named_with_the_nearest():
         of.onnxruntime.session(formula_model("CustomGelu2"))
 
 
+def test_operators_of_onnxruntime_itself_may_stand_beside_ours():
+    of.load("opforge.ops")
+    nodes = [
+        helper.make_node("CustomGELU", ["x"], ["h"], domain=DOMAIN),
+        helper.make_node("QuickGelu", ["h"], ["y"], domain="com.microsoft", alpha=1.0),
+    ]
+    sides = ({"x": (FLOAT, ["N", 5])}, {"y": (FLOAT, None)})
+    domains = ((DOMAIN, 1), ("com.microsoft", 1))
+    x = np.linspace(-3, 3, 15, dtype=np.float32).reshape(3, 5)
+    for options in ({}, {"provider": True}):
+        (y,) = of.onnxruntime.session(make_model(nodes, *sides, domains), **options).run(None, {"x": x})
+        np.testing.assert_allclose(y, gelu(x) / (1 + np.exp(-gelu(x))), rtol=1e-5, atol=1e-6)
+    nodes[1].op_type = "QuickGela"  # one that it does not have
+    with pytest.raises(MissingOperatorError, match=r"(?s)QuickGela.*is not a registered function/op"):
+        of.onnxruntime.session(make_model(nodes, *sides, domains))
+
+
 def test_a_version_before_the_operator_is_refused():
     operator = of.formula("test.ort::Late", since=3)(lambda x: x)
     try:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["adapted", "check_nodes", "define", "has_gaps", "model_operators", "register_library"]
 
+OWN_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
+"""What ONNX Runtime's quantiser, transformer tools and offline optimisation write."""
+
 
 def model_operators(model: onnx.ModelProto) -> dict[tuple[str, str], Operator]:
     """Return the registered operators that nodes of the model call, by (domain, name).
@@ -45,22 +48,30 @@ def model_operators(model: onnx.ModelProto) -> dict[tuple[str, str], Operator]:
     return found
 
 
-def check_nodes(model: onnx.ModelProto, where: str) -> None:
+def check_nodes(model: onnx.ModelProto, where: str) -> MissingOperatorError | None:
     """Hold the model's custom nodes against their declarations.
 
     ONNX Runtime takes an attribute of a wrong name or type for one that is absent, so this comes before it.
 
+    Returns:
+        What to raise where ONNX Runtime knows an operator no more than we do: the nodes without a registered operator
+        and without a body. Some may be of other libraries that the session's options hold.
+
     Raises:
-        MissingOperatorError: a node has neither a registered operator nor a body.
-        ArgumentError: other problems; all are listed.
+        ArgumentError: nodes contradict their declarations; all problems are listed.
+        MissingOperatorError: the same, and some nodes have neither a registered operator nor a body.
     """
     discover()
-    problems = custom_problems(model)
+    problems = custom_problems(model, foreign=OWN_DOMAINS)
     if not problems:
-        return
+        return None
     rows = "".join(f"\n    {problem}" for problem in problems)
-    kind = MissingOperatorError if any(_is_missing(problem) for problem in problems) else ArgumentError
-    raise kind("custom nodes do not fit their operators", where=where, got=rows)
+    missing = [problem for problem in problems if _is_missing(problem)]
+    kind = MissingOperatorError if missing else ArgumentError
+    error = kind("custom nodes do not fit their operators", where=where, got=rows)
+    if isinstance(error, MissingOperatorError) and len(missing) == len(problems):
+        return error
+    raise error
 
 
 def _is_missing(problem: Problem) -> bool:

@@ -76,7 +76,7 @@ def open_session(
     where = "model" if path is None else str(path)
     proto = read_model(path, weights=False) if path is not None else model
     assert not isinstance(proto, str | Path)
-    check_nodes(proto, where)
+    missing = check_nodes(proto, where)
     held = {(function.domain, function.name) for function in proto.functions}
     used = {kind: operator for kind, operator in model_operators(proto).items() if not (bodies and kind in held)}
     if options is None:
@@ -96,7 +96,10 @@ def open_session(
             raise ArgumentError("provider=True chooses who runs what itself", where="session", got=got)
         add_provider(options, programs)
         chosen = None
-    return _create(source, options, chosen, where)
+    try:
+        return _create(source, options, chosen, where)
+    except MissingOperatorError as problem:
+        raise missing or problem from problem
 
 
 def _with_tensors(model: onnx.ModelProto, path: Path | None, options: onnxruntime.SessionOptions) -> onnx.ModelProto:
