@@ -15,6 +15,12 @@ bool follows(const Tensor& tensor, const Tensor& output) {
          tensor.shape.dims[0] == output.shape.dims[0];
 }
 
+// A constant that holds values for each image; packed ones are weights.
+bool holds_images(const Tensor& tensor, const Tensor& output) {
+  return tensor.data != nullptr && tensor.packing == Packing::kNone &&
+         tensor.shape.rank == output.shape.rank && tensor.shape.dims[0] == output.shape.dims[0];
+}
+
 }  // namespace
 
 // The first dimension of what the step makes, 0 where it cannot be in a stretch.
@@ -26,7 +32,12 @@ int64_t Planner::images_of(const Pending& step) const {
         bytes_of(output) == 0)
       return 0;
   }
-  return step.outputs[0].shape.dims[0];
+  const Tensor& first = step.outputs[0];
+  for (const Tensor& input : step.inputs) {
+    // One of more dimensions was summed: its images are not those of the output.
+    if (input.present() && (input.shape.rank > first.shape.rank || holds_images(input, first))) return 0;
+  }
+  return first.shape.dims[0];
 }
 
 // Bytes that need not go through memory, less those of weights that are read once for each image.

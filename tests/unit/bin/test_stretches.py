@@ -10,6 +10,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import opforge as of
+from tests.unit.kernels import graphs
 
 SIDE = 48
 RNG = np.random.default_rng(5)
@@ -134,3 +135,44 @@ def test_a_fixed_batch_is_planned_when_it_runs(tmp_path: Path):
     feeds = {"x": RNG.standard_normal((8, 3, SIDE, SIDE)).astype(np.float32)}
     runs = [of.Session(tmp_path / "net.bin", threads=n, reuse=r).run(feeds)[x] for n in (1, 2) for r in (True, False)]
     assert all(run.tobytes() == runs[0].tobytes() for run in runs)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def product(builder, x, y):
+    return builder.op("mul", x, y)
+
+
+def test_a_constant_for_each_image_is_not_cut():
+    images, net = 4, graphs.Net()
+    gates = np.arange(1, 1 + images * 16, dtype=np.float32).reshape(images, 16, 1, 1)
+    same = np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)
+    x = y = normal(images, 16, 96, 96)
+    value = net.blocked(net.feed(x))
+    for gated in (False, True, False):
+        more = {"epilogue": graphs.formula(2, product)} if gated else {}
+        operands = [net.constant(same, "conv16"), -1, -1, net.constant(gates)][: 4 if gated else 1]
+        sizes = {"channels_in": 16, "channels_out": 16, "kernel_shape": [1, 1]}
+        value = net.node("Conv", [value, *operands], layout=graphs.c16(), algorithm="direct", **sizes, **more)
+        y = y * gates if gated else y
+    for got in net.run(net.plain(value), threads=(1, 2)):
+        assert np.array_equal(got, y)
+
+
+def test_a_sum_over_the_first_dimension_of_a_larger_operand_is_not_cut():
+    """The sum has as many rows as there are images, but row n is no sum of image n."""
+
+    def summed(builder, x, y):
+        builder.output(builder.op("mul", x, y), sum_to=1)
+        return []
+
+    a, b, c = (normal(2, 1 << 20) for _ in range(3))
+    large, net = normal(2, 2, 1 << 20), graphs.Net()
+    formula = graphs.formula(2, product)
+    value = net.node("Formula", [net.feed(a), net.feed(b)], bytecode=formula)
+    value = net.node("Formula", [net.feed(large), value], bytecode=graphs.formula(2, summed))
+    value = net.node("Formula", [value, net.feed(c)], bytecode=formula)
+    for got in net.run(value, threads=(1, 2)):
+        np.testing.assert_allclose(got, (large * (a * b)).sum(0) * c, rtol=1e-5, atol=1e-5)
