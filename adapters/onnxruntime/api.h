@@ -91,6 +91,8 @@ enum Presence : int32_t { kRequired, kOptional, kVariadic };
   X(317, 22, GetEpApi, const void* const*, ())                                                               \
   X(338, 23, Graph_GetNumInputs, Status*, (const Graph*, size_t*))                                           \
   X(339, 23, Graph_GetInputs, Status*, (const Graph*, const ValueInfo**, size_t))                            \
+  X(340, 23, Graph_GetNumOutputs, Status*, (const Graph*, size_t*))                                          \
+  X(341, 23, Graph_GetOutputs, Status*, (const Graph*, const ValueInfo**, size_t))                           \
   X(344, 23, Graph_GetNumNodes, Status*, (const Graph*, size_t*))                                            \
   X(345, 23, Graph_GetNodes, Status*, (const Graph*, const GraphNode**, size_t))                             \
   X(349, 23, Node_GetName, Status*, (const GraphNode*, const char**))                                        \
@@ -101,6 +103,8 @@ enum Presence : int32_t { kRequired, kOptional, kVariadic };
   X(354, 23, Node_GetInputs, Status*, (const GraphNode*, const ValueInfo**, size_t))                         \
   X(355, 23, Node_GetNumOutputs, Status*, (const GraphNode*, size_t*))                                       \
   X(356, 23, Node_GetOutputs, Status*, (const GraphNode*, const ValueInfo**, size_t))                        \
+  X(357, 23, Node_GetNumImplicitInputs, Status*, (const GraphNode*, size_t*))                                \
+  X(358, 23, Node_GetImplicitInputs, Status*, (const GraphNode*, const ValueInfo**, size_t))                 \
   X(359, 23, Node_GetNumAttributes, Status*, (const GraphNode*, size_t*))                                    \
   X(360, 23, Node_GetAttributes, Status*, (const GraphNode*, const Attribute**, size_t))                     \
   X(363, 23, OpAttr_GetType, Status*, (const Attribute*, int32_t*))                                          \

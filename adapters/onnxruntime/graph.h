@@ -1,6 +1,7 @@
 // graph.h: a graph that ONNX Runtime shows to an execution provider: nodes, names of values, attributes.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -52,6 +53,38 @@ inline Names output_names(const GraphNode* node) {
 inline Names input_names(const Graph* graph) {
   return names_of(values_of(graph, api().Graph_GetNumInputs, api().Graph_GetInputs));
 }
+
+// Who makes and who reads each value of a graph.
+struct Links {
+  std::map<std::string, const GraphNode*> makers;
+  std::map<std::string, std::vector<const GraphNode*>> readers;  // the node itself for what its branches read
+  std::set<std::string> inputs, results;                         // of the graph
+
+  Links(const Graph* graph, const std::vector<const GraphNode*>& nodes) {
+    for (const GraphNode* node : nodes) {
+      for (const std::string& name : output_names(node)) {
+        if (!name.empty()) makers[name] = node;
+      }
+      for (const std::string& name : input_names(node)) readers[name].push_back(node);
+      for (const std::string& name :
+           names_of(values_of(node, api().Node_GetNumImplicitInputs, api().Node_GetImplicitInputs)))
+        readers[name].push_back(node);
+    }
+    for (const std::string& name : input_names(graph)) inputs.insert(name);
+    for (const std::string& name :
+         names_of(values_of(graph, api().Graph_GetNumOutputs, api().Graph_GetOutputs)))
+      results.insert(name);
+  }
+
+  // Whether only these nodes read the value.
+  bool within(const std::string& name, const std::set<const GraphNode*>& nodes) const {
+    if (results.count(name) > 0) return false;
+    const auto found = readers.find(name);
+    return found == readers.end() ||
+           std::all_of(found->second.begin(), found->second.end(),
+                       [&](const GraphNode* node) { return nodes.count(node) > 0; });
+  }
+};
 
 inline std::string text_of(Status* (*get)(const GraphNode*, const char**), const GraphNode* node) {
   const char* text = nullptr;

@@ -41,14 +41,14 @@ class Program {
 
   // The nodes of a graph that compute the outputs from the inputs: what a walk from the outputs meets until
   // it comes to inputs and constants. A name of a value keeps its meaning whatever ONNX Runtime has done to
-  // the graph, so they compute what the program does. Empty where the graph has lost an output or an input.
-  std::set<const GraphNode*> region(const std::map<std::string, const GraphNode*>& makers,
-                                    const std::set<std::string>& graph_inputs) const {
+  // the graph, so they compute what the program does. Empty where the graph has lost an output or an input,
+  // or where other nodes read what the program keeps to itself: ONNX Runtime makes one of two equal nodes.
+  std::set<const GraphNode*> region(const Links& links) const {
     std::set<const GraphNode*> found;
     std::set<std::string> met;
     Names pending = outputs_;
     for (const std::string& output : outputs_) {
-      if (makers.count(output) == 0) return {};
+      if (links.makers.count(output) == 0) return {};
     }
     while (!pending.empty()) {
       const std::string name = std::move(pending.back());
@@ -57,13 +57,19 @@ class Program {
         met.insert(name);
         continue;
       }
-      if (graph_inputs.count(name) > 0) return {};
-      const auto maker = makers.find(name);
-      if (maker == makers.end() || !found.insert(maker->second).second) continue;
+      if (links.inputs.count(name) > 0) return {};
+      const auto maker = links.makers.find(name);
+      if (maker == links.makers.end() || !found.insert(maker->second).second) continue;
       size_t subgraphs = 0;
       check(api().Node_GetNumSubgraphs(maker->second, &subgraphs), path_);
       if (subgraphs > 0) return {};
       for (std::string& input : input_names(maker->second)) pending.push_back(std::move(input));
+    }
+    for (const GraphNode* node : found) {
+      for (const std::string& name : output_names(node)) {
+        const bool own = std::find(outputs_.begin(), outputs_.end(), name) == outputs_.end();
+        if (own && !name.empty() && !links.within(name, found)) return {};
+      }
     }
     return met.size() == inputs_.size() ? found : std::set<const GraphNode*>{};
   }

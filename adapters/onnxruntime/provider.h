@@ -75,17 +75,10 @@ inline const opforge_kernel* kernel_of(const Definition& definition, const Graph
 
 inline void claim(const Ep& ep, const Graph* graph, SupportInfo* support) {
   const std::vector<const GraphNode*> nodes = nodes_of(graph);
-  std::map<std::string, const GraphNode*> makers;
-  for (const GraphNode* node : nodes) {
-    for (const std::string& name : output_names(node)) {
-      if (!name.empty()) makers[name] = node;
-    }
-  }
-  const Names inputs = input_names(graph);
-  const std::set<std::string> graph_inputs(inputs.begin(), inputs.end());
+  const Links links(graph, nodes);
   std::set<const GraphNode*> taken;
   for (const auto& program : ep.programs) {
-    const std::set<const GraphNode*> region = program->region(makers, graph_inputs);
+    const std::set<const GraphNode*> region = program->region(links);
     const bool free = std::none_of(region.begin(), region.end(),
                                    [&](const GraphNode* node) { return taken.count(node) > 0; });
     if (region.empty() || !free) continue;
@@ -110,7 +103,11 @@ inline std::unique_ptr<Claimed> compile_node(const GraphNode* node, const GraphN
   const Definition* const definition = definition_of(node);
   auto made = std::make_unique<Node>();
   made->definition = definition;
-  made->kernel = kernel_of(*definition, node);
+  made->kernel = definition == nullptr ? nullptr : kernel_of(*definition, node);
+  if (made->kernel == nullptr) {
+    throw failure(OPFORGE_STATUS_INTERNAL, text_of(api().Node_GetName, node),
+                  "a claimed node is none of ours any more");
+  }
   GraphAttributes(node, *definition).read(&made->attributes);
   made->inputs = places(input_names(node), input_names(fused));
   made->outputs = places(output_names(node), output_names(fused));
@@ -128,12 +125,6 @@ inline std::unique_ptr<Claimed> compile_program(const std::shared_ptr<const Prog
   made->program = program;
   made->inputs = places(program->inputs(), input_names(fused));
   made->outputs = places(program->outputs(), output_names(fused));
-  for (size_t k = 0; k < made->inputs.size(); ++k) {
-    if (made->inputs[k] < 0) {
-      throw failure(OPFORGE_STATUS_INTERNAL, kProvider, "ONNX Runtime gives a claimed part no such input", "",
-                    program->inputs()[k]);
-    }
-  }
   auto claimed = std::make_unique<Claimed>();
   claimed->program = std::move(made);
   claimed->head.Compute = [](ComputeInfo* self, void*, KernelContext* context) {
@@ -143,11 +134,15 @@ inline std::unique_ptr<Claimed> compile_program(const std::shared_ptr<const Prog
 }
 
 inline ComputeInfo* compile(const Ep& ep, const Graph* graph, const GraphNode* fused) {
-  const Names outputs = output_names(fused);
+  const Names inputs = input_names(fused), outputs = output_names(fused);
+  const auto all = [](const Names& names, const Names& among) {
+    const std::vector<int32_t> found = places(names, among);
+    return std::find(found.begin(), found.end(), -1) == found.end();
+  };
   std::unique_ptr<Claimed> claimed;
+  // A node of ours may make what a program that was not claimed makes: then it has other inputs.
   for (const auto& program : ep.programs) {
-    const std::vector<int32_t> found = places(outputs, program->outputs());
-    if (!claimed && !found.empty() && std::find(found.begin(), found.end(), -1) == found.end())
+    if (!claimed && !outputs.empty() && all(outputs, program->outputs()) && all(program->inputs(), inputs))
       claimed = compile_program(program, fused);
   }
   if (!claimed) claimed = compile_node(nodes_of(graph).at(0), fused);

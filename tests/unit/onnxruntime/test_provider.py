@@ -198,6 +198,26 @@ def test_parts_that_the_compiler_refuses_are_left_out(layers, tmp_path, monkeypa
     assert compile_parts(layers, tmp_path) == []
 
 
+@needs_provider
+@pytest.mark.parametrize("last", [[], [helper.make_node("Relu", ["g"], ["r"])]])
+def test_a_part_whose_inner_value_gets_another_reader_is_not_claimed(last):
+    """ONNX Runtime makes one of two equal products, so that a value within a part is read outside of it."""
+    of.load("opforge.ops")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["t"]),
+        ours("CustomGELU", ["t"], ["g"]),
+        *last,
+        helper.make_node("Softmax", ["r" if last else "g"], ["y"]),
+        helper.make_node("MatMul", ["x", "w"], ["again"]),
+        helper.make_node("Neg", ["again"], ["z"]),
+    ]
+    constants = [numpy_helper.from_array(normal(5, 300), "w")]
+    results = {"y": (FLOAT, None), "z": (FLOAT, None)}
+    model = make_model(nodes, {"x": (FLOAT, ["N", 5])}, results, ((DOMAIN, 1),), constants=constants)
+    assert len(find_parts(model)) == 1
+    same(model, {"x": normal(3, 5)}, fuse=True)
+
+
 # ---- errors
 
 
