@@ -34,6 +34,7 @@ SUMS: dict[str, Any] = {
     "ws": RNG.uniform(0.003, 0.01, 10).astype(F32),
     "wz": np.zeros(10, I8),
     "c": RNG.integers(-999, 999, 10, np.int32),
+    "rows": RNG.integers(-999, 999, (64, 10), np.int32),
 }
 
 
@@ -61,6 +62,7 @@ CASES: list[tuple[str, list[str], list[int], dict[str, Any]]] = [
     ("QLinearConcat", [*Y, *X, *B], IMAGE, {"axis": 1}),
     ("QGemm", [*X, "w", "ws", "wz", "c", *Y], TABLE, {"transB": 1}),
     ("QGemm", [*X, "w", "ws", "wz", "c"], TABLE, {"transB": 1}),
+    ("QGemm", [*X, "w", "ws", "wz", "rows", *Y], TABLE, {"transB": 1}),
 ]
 
 
@@ -84,6 +86,31 @@ def test_against_onnx_runtime(
     assert off.max() <= 1
     # Runtime's tables and sums round differently close to ties, its softmax by more than that.
     assert (off > 0).mean() < (0.1 if op == "QLinearSoftmax" else 0.01)
+
+
+@pytest.mark.parametrize("op", ["QLinearSigmoid", "QLinearLeakyRelu"])
+def test_without_a_zero_point_codes_have_the_type_of_the_input(op: str, tmp_path: Path) -> None:
+    model = net(op, ["x", "xs", "", "ys", ""], [256], T.INT8)
+    model.graph.input[0].type.tensor_type.elem_type = T.INT8
+    x = np.arange(-128, 128, dtype=I8)
+    of.compile(model, tmp_path / "m.bin")
+    [got] = of.Session(tmp_path / "m.bin").run({"x": x}).values()
+    peer = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    [wanted] = peer.run(None, {"x": x})
+    assert got.dtype == wanted.dtype == I8
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
+
+
+def test_a_product_with_a_scale_alone_is_a_number(tmp_path: Path) -> None:
+    whole = net("QGemm", [*X, "w", "ws", "wz", "c"], TABLE, T.FLOAT, transB=1)
+    scaled = net("QGemm", [*X, "w", "ws", "wz", "c", "ys", ""], TABLE, T.FLOAT, transB=1)
+    x = RNG.integers(0, 256, TABLE, U8)
+    results = []
+    for k, model in enumerate((whole, scaled)):
+        of.compile(model, tmp_path / f"{k}.bin")
+        results += of.Session(tmp_path / f"{k}.bin").run({"x": x}).values()
+    assert results[0].dtype == results[1].dtype == F32
+    assert np.array_equal(*results)
 
 
 def test_channels_last_is_not_served(tmp_path: Path) -> None:

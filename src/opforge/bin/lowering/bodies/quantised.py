@@ -22,9 +22,13 @@ def _real(b: Body, first: int, **attributes: int) -> str:
     return b.op("DequantizeLinear", *_present(b.inputs[first : first + 3]), **attributes)
 
 
-def _codes(b: Body, value: str, first: int) -> str:
-    """A value in the quantisation whose scale and zero point are inputs from ``first`` on."""
-    return b.op("QuantizeLinear", value, *_present(b.inputs[first : first + 2]))
+def _codes(b: Body, value: str, first: int, like: int = 0) -> str:
+    """A value in the quantisation whose scale and zero point are inputs from ``first`` on.
+
+    Without a zero point its codes are of the type of input ``like``.
+    """
+    zero = b.inputs[first + 1] if b.has(first + 1) else b.number(0, b.inputs[like])
+    return b.op("QuantizeLinear", value, b.inputs[first], zero)
 
 
 def _present(names: list[str]) -> list[str]:
@@ -74,23 +78,23 @@ def _reduce_mean(b: Body, node: ir.Node) -> list[str]:
 
 def _concat(b: Body, node: ir.Node) -> list[str]:
     parts = [_real(b, k) for k in range(2, len(b.inputs), 3)]
-    return [_codes(b, b.op("Concat", *parts, axis=int(_edit.attribute(node, "axis"))), 0)]
+    return [_codes(b, b.op("Concat", *parts, axis=int(_edit.attribute(node, "axis"))), 0, 2)]
 
 
 def _where(b: Body, _: ir.Node) -> list[str]:
-    return [_codes(b, b.op("Where", b.inputs[0], _real(b, 1), _real(b, 4)), 7)]
+    return [_codes(b, b.op("Where", b.inputs[0], _real(b, 1), _real(b, 4)), 7, 1)]
 
 
 def _gemm(b: Body, node: ir.Node) -> list[str]:
-    """The bias has the scale of the product; without a scale the result is a number."""
+    """The bias has the scale of the product; without a zero point the result is a number."""
     turned, alpha = int(_edit.attribute(node, "transB", 0)), float(_edit.attribute(node, "alpha", 1.0))
     operands = [_real(b, 0), _real(b, 3, axis=0 if turned else 1)]
     if b.has(6):
         scale = b.op("Mul", b.inputs[1], b.inputs[4])
         scale = scale if alpha == 1 else b.op("Mul", scale, b.number(alpha, scale))
-        operands.append(b.op("DequantizeLinear", b.inputs[6], scale, axis=0))
+        operands.append(b.op("DequantizeLinear", b.inputs[6], scale, axis=-1))
     y = b.op("Gemm", *operands, alpha=alpha, transA=int(_edit.attribute(node, "transA", 0)), transB=turned)
-    return [_codes(b, y, 7) if b.has(7) else y]
+    return [_codes(b, y, 7) if b.has(8) else y]
 
 
 def _conversion(op: str) -> Callable[[Body, ir.Node], list[str]]:
