@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opforge.verify._engines import choose_engines, default_engines, engines, find_engine
+from opforge.verify._engines import choose_engines, default_engines, engines, find_engine, reasons
 from opforge.verify._inputs import flat_values, gather_values, load_npz, random_inputs
 from opforge.verify._measures import Difference, measure
 from opforge.verify.checking import CheckReport, check
@@ -23,4 +23,5 @@ __all__ = [
     "load_npz",
     "measure",
     "random_inputs",
+    "reasons",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from opforge.bin.engine import engine as opforge_engine
@@ -10,7 +10,7 @@ from opforge.engines import Engine, folder_engines
 from opforge.errors import ArgumentError, Candidate, CandidateError
 from opforge.onnx._read import read_model
 
-__all__ = ["ALL", "REFERENCE", "choose_engines", "default_engines", "engines", "find_engine"]
+__all__ = ["ALL", "REFERENCE", "choose_engines", "default_engines", "engines", "find_engine", "reasons"]
 
 ALL = "all"
 """Stands for every engine that can be used here."""
@@ -63,6 +63,11 @@ def choose_engines(names: Sequence[str], model: Path) -> tuple[list[str], dict[s
         else:
             skipped[name] = f"takes {', '.join(suffixes)}"
     return chosen, skipped
+
+
+def reasons(skipped: Mapping[str, str]) -> str:
+    """Say in one line why engines were left out."""
+    return "; ".join(f"{name}: {reason.splitlines()[0]}" for name, reason in skipped.items())
 
 
 def default_engines(model: Path) -> tuple[str, str]:

@@ -94,7 +94,11 @@ def check_names(given: Iterable[str], names: Sequence[str]) -> None:
 
 
 def gather_values(values: Mapping[str, Array], infos: Sequence[TensorInfo]) -> dict[str, Any]:
-    """Put arrays with names like ``s[0]`` into the list that a sequence ``s`` is given as."""
+    """Put arrays with names like ``s[0]`` into the list that a sequence ``s`` is given as.
+
+    Raises:
+        ArgumentError: an unknown name, or an input that is no optional is missing.
+    """
     made: dict[str, Any] = dict(values)
     for info in infos:
         if info.kind.endswith("sequence") and info.name not in made:
@@ -103,6 +107,8 @@ def gather_values(values: Mapping[str, Array], infos: Sequence[TensorInfo]) -> d
                 items.append(made.pop(name))
             if items or not info.kind.startswith("optional"):
                 made[info.name] = items
+    optional = [info.name for info in infos if info.kind.startswith("optional") and info.name not in made]
+    check_names([*made, *optional], [info.name for info in infos])
     return made
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from opforge.engines import TensorInfo
 from opforge.errors import ArgumentError, OpforgeError
-from opforge.verify._engines import find_engine
+from opforge.verify._engines import find_engine, reasons
 from opforge.verify._inputs import flat_values
 from opforge.verify._measures import measure
 
@@ -86,7 +86,13 @@ def time_engines(
             started = time.perf_counter()
             loaded = found.load(model, threads=threads)
             loads[name] = (time.perf_counter() - started) * 1e3
-            inputs = given(loaded.inputs) if inputs is None else inputs
+        except OpforgeError as problem:
+            if name not in optional:
+                raise
+            result.skipped[name] = str(problem)
+            continue
+        inputs = given(loaded.inputs) if inputs is None else inputs  # wrong ones are wrong for every engine
+        try:
             outputs[name] = flat_values(loaded.run(inputs))
         except OpforgeError as problem:
             if name not in optional:
@@ -95,7 +101,7 @@ def time_engines(
             continue
         runs[name] = _bound(loaded.run, inputs)
     if not runs:
-        raise ArgumentError("no engine runs the model", where=str(model), got=str(result.skipped))
+        raise ArgumentError("no engine runs the model", where=str(model), got=reasons(result.skipped))
     times = _interleaved(runs, rounds, threads)
     first = median(times[next(iter(runs))])
     for name, values in times.items():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.engines import Array, TensorInfo
 from opforge.errors import ArgumentError, CheckFailure, OpforgeError
-from opforge.verify._engines import choose_engines, find_engine
-from opforge.verify._inputs import check_names, flat_values, gather_values, load_npz, model_path, random_inputs
+from opforge.verify._engines import choose_engines, find_engine, reasons
+from opforge.verify._inputs import flat_values, gather_values, load_npz, model_path, random_inputs
 from opforge.verify._measures import Difference, explain, measure
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def compare(
                 skipped[name] = str(problem)
     if len(outputs) < 2:
         raise ArgumentError(
-            "fewer than two engines run the model", where="compare", got=str(list(outputs)), hint=_reasons(skipped)
+            "fewer than two engines run the model", where="compare", got=str(list(outputs)), hint=reasons(skipped)
         )
     result = Comparison(list(outputs)[-1], rtol, atol, outputs=outputs, skipped=skipped)
     expected = outputs[result.reference]
@@ -181,10 +181,6 @@ def _load(
     return runners, infos
 
 
-def _reasons(skipped: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {reason.splitlines()[0]}" for name, reason in skipped.items())
-
-
 def _inputs(
     inputs: Mapping[str, Array] | str | Path | None,
     infos: Sequence[TensorInfo] | None,
@@ -200,6 +196,4 @@ def _inputs(
     values = load_npz(Path(inputs)) if isinstance(inputs, str | Path) else inputs
     if infos is not None:
         values = gather_values(values, infos)
-        optional = [info.name for info in infos if info.kind.startswith("optional") and info.name not in values]
-        check_names([*values, *optional], [info.name for info in infos])
     return values

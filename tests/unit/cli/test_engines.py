@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import onnx
 import pytest
 
@@ -41,6 +42,24 @@ def test_run_in_all_engines_writes_no_single_file(swish, capsys, tmp_path):
 def test_run_without_inputs_names_them_once(swish, capsys):
     code, result = said(capsys, "run", str(swish), "--engine", "all")
     assert code == 2 and "the inputs are missing" in result["error"]["message"]
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "compare"])
+def test_wrong_inputs_are_wrong_for_every_engine(command, swish, capsys, tmp_path):
+    np.savez(tmp_path / "other.npz", z=np.zeros((2, 4), np.float32))
+    code, result = said(capsys, command, str(swish), "--engine", "all", "--npz", str(tmp_path / "other.npz"))
+    assert code == 2 and "there is no input 'z'\n  expected: x\n  got: z" in result["error"]["message"]
+    drawn = ["--random"] if command == "run" else []
+    code, result = said(capsys, command, str(swish), *drawn, "--engine", "all", "--size", "M=3")
+    assert code == 2 and "no input has a dimension M" in result["error"]["message"]
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_no_engine_runs_the_model(command, swish, capsys, tmp_path):
+    np.savez(tmp_path / "text.npz", x=np.array(["a", "b"]))
+    code, result = said(capsys, command, str(swish), "--engine", "all", "--npz", str(tmp_path / "text.npz"))
+    assert code == 2 and "no engine runs the model" in result["error"]["message"]
+    assert "got: opforge: " in result["error"]["message"] and "; reference: " in result["error"]["message"]
 
 
 def test_compare_all_engines(swish, capsys):

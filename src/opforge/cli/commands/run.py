@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from opforge.cli._targets import load_packages, parse_inputs, parse_sizes
 from opforge.errors import ArgumentError, OpforgeError
 
 if TYPE_CHECKING:
-    from opforge.engines import TensorInfo
+    from opforge.engines import LoadedModel, TensorInfo
 
 __all__ = ["command"]
 
@@ -65,7 +65,7 @@ def command(
 
     Inputs come from --input, --npz, or --random.
     """
-    from opforge.verify import choose_engines
+    from opforge.verify import choose_engines, find_engine, reasons
 
     if sum((bool(words), npz is not None, draw)) > 1:
         raise ArgumentError("give one of --input, --npz and --random", where="run")
@@ -76,18 +76,32 @@ def command(
     if output is not None and engine == "all":
         raise ArgumentError("--output keeps the outputs of one engine", where="run", got="--engine all")
 
-    def given(infos: Sequence[TensorInfo]) -> dict[str, Any]:
-        return _inputs(model, infos, words, npz, draw, sizes, seed)
-
     runs: list[dict[str, Any]] = []
+    inputs: dict[str, Any] | None = None
     for name in names:
         with progress(f"running {model.name} in {name}", as_json):
             try:
-                runs.append(_run(name, model, given, repeat, threads, output))
+                found = find_engine(name)
+                started = time.perf_counter()
+                loaded = found.load(model, threads=threads)
+                load_ms = (time.perf_counter() - started) * 1e3
             except OpforgeError as problem:
-                if engine != "all" or isinstance(problem, InputsMissing):
+                if engine != "all":
                     raise
                 skipped[name] = str(problem)
+                continue
+            if inputs is None:  # wrong ones are wrong for every engine
+                inputs = _inputs(model, loaded.inputs, words, npz, draw, sizes, seed)
+            try:
+                figures = _run(loaded, inputs, repeat, output)
+            except OpforgeError as problem:
+                if engine != "all":
+                    raise
+                skipped[name] = str(problem)
+                continue
+            runs.append({"model": str(model), "engine": name, "load_ms": round(load_ms, 3), **figures})
+    if not runs:
+        raise ArgumentError("no engine runs the model", where=str(model), got=reasons(skipped))
     content = runs[0] if engine != "all" else {"model": str(model), "engines": runs, "skipped": skipped}
 
     def text() -> None:
@@ -101,10 +115,6 @@ def command(
     emit(content, as_json, text)
 
 
-class InputsMissing(ArgumentError):
-    """No inputs were given; no other engine can help that."""
-
-
 def _inputs(
     model: Path,
     infos: Sequence[TensorInfo],
@@ -116,34 +126,20 @@ def _inputs(
 ) -> dict[str, Any]:
     from opforge.verify import gather_values, load_npz, random_inputs
 
-    if npz is not None:
-        return gather_values(load_npz(npz), infos)
-    if words:
-        return gather_values(parse_inputs(words), infos)
+    if npz is not None or words:
+        return gather_values(load_npz(npz) if npz is not None else parse_inputs(words), infos)
     if draw or not infos:
         return random_inputs(infos, seed=seed, sizes=parse_sizes(sizes))
     names = ", ".join(
         f"{i.name}: {'' if i.kind == 'tensor' else f'{i.kind} of '}{i.dtype}{shape_text(i.shape)}" for i in infos
     )
     hint = "give --input NAME=FILE.npy for each, --npz FILE, or --random"
-    raise InputsMissing("the inputs are missing", where=str(model), expected=names, hint=hint)
+    raise ArgumentError("the inputs are missing", where=str(model), expected=names, hint=hint)
 
 
-def _run(
-    engine: str,
-    model: Path,
-    given: Callable[[Sequence[TensorInfo]], dict[str, Any]],
-    repeat: int,
-    threads: int | None,
-    output: Path | None,
-) -> dict[str, Any]:
-    from opforge.verify import find_engine, flat_values
+def _run(loaded: LoadedModel, inputs: dict[str, Any], repeat: int, output: Path | None) -> dict[str, Any]:
+    from opforge.verify import flat_values
 
-    found = find_engine(engine)
-    started = time.perf_counter()
-    loaded = found.load(model, threads=threads)
-    load_ms = (time.perf_counter() - started) * 1e3
-    inputs = given(loaded.inputs)
     times = []
     for _ in range(repeat):
         started = time.perf_counter()
@@ -153,9 +149,6 @@ def _run(
     if output is not None:
         _write(output, outputs)
     return {
-        "model": str(model),
-        "engine": engine,
-        "load_ms": round(load_ms, 3),
         "run_ms": round(median(times), 4),
         "runs": repeat,
         "inputs": {name: list(value.shape) for name, value in flat_values(inputs).items()},

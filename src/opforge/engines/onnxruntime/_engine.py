@@ -163,9 +163,7 @@ class _Loaded:
         try:
             values = self._session.run(None, dict(inputs))
         except Exception as problem:
-            raise ArgumentError(
-                "ONNX Runtime refused these inputs", where=self.__class__.__name__, got=str(problem)
-            ) from problem
+            raise ArgumentError("ONNX Runtime refused these inputs", where="onnxruntime", got=str(problem)) from problem
         return {
             name: value if isinstance(value, list) or value is None else np.asarray(value)
             for name, value in zip(self._outputs, values, strict=True)
