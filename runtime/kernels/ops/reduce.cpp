@@ -152,8 +152,11 @@ A from_real(double x) {
 // The number that a sum, or an extremum, becomes.
 template <Reduction KIND, class T, class S>
 T finished(Reduction kind, S sum, int64_t width) {
-  if (kind == Reduction::kMean)
-    return static_cast<T>(static_cast<T>(sum) / static_cast<T>(width == 0 ? 1 : width));
+  if (kind == Reduction::kMean) {  // by 64 bits: of a byte's, 256 elements would be none
+    using Wide = std::conditional_t<std::is_unsigned_v<T>, uint64_t, int64_t>;
+    using Count = std::conditional_t<std::is_integral_v<T>, Wide, T>;
+    return static_cast<T>(static_cast<T>(sum) / static_cast<Count>(width == 0 ? 1 : width));
+  }
   if (kind == Reduction::kL2)
     return static_cast<T>(from_real<T, S>(__builtin_sqrt(static_cast<double>(sum))));
   if (kind == Reduction::kLogSum)

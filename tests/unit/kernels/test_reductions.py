@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from tests.unit.kernels import graphs
 from tests.unit.kernels.one_node import check, run
 
 RNG = np.random.default_rng(5)
@@ -46,6 +47,18 @@ def test_bytes():
     for op in ("ReduceMax", "ReduceMin"):
         check(op, [x, np.array([1])], want=[FOLDS[op](x, axis=1, keepdims=True)], constants=(1,))
         check(op, [x, np.array([0])], want=[FOLDS[op](x, axis=0, keepdims=True)], constants=(1,))
+
+
+@pytest.mark.parametrize("number", [np.int8, np.uint8])
+def test_means_of_as_many_as_the_type_has_numbers(number):
+    """Only files can ask for them. The size cut to the type would be 0, and the division end the process."""
+    for n in (255, 256, 512, 65536):
+        x, net = np.zeros((2, n), number), graphs.Net()
+        x[0, :100] = 1
+        x[1] = 3
+        sums = x.sum(1, keepdims=True, dtype=np.int64).astype(number).astype(np.int64)
+        out = net.onnx("ReduceMean", 13, [net.feed(x)], dtypes=[graphs.DTYPES[x.dtype]], axes=[1])
+        assert np.array_equal(net.run(out)[0], np.trunc(sums / n).astype(number))
 
 
 @pytest.mark.parametrize("at", [0, 5, 30, 69])
