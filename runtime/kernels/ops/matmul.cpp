@@ -62,6 +62,7 @@ Status coded_load(LoadContext& c) {
   if ((bits != 4 && bits != 8) || s->k < 1 || s->k > kMost || s->n < 1 || s->n > kMost || s->codes.rows < 1 ||
       (s->codes.rows < s->k && s->codes.rows % 8 != 0) || zero < 0 || zero >> bits != 0)
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "K, N, bits, group or zero out of range");
+  s->codes.rows = lesser(s->codes.rows, s->k);
   const auto is = [&](int32_t input, DType dtype, int64_t rows, int64_t columns) {
     const Tensor& t = c.inputs[input];
     return input < c.n_inputs && t.data != nullptr && t.dtype == dtype && t.packing == Packing::kNone &&
