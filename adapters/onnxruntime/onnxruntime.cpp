@@ -104,20 +104,6 @@ void register_with(SessionOptions* options) {
     check(api().AddCustomOpDomain(options, domain), "AddCustomOpDomain");
 }
 
-template <class Body>
-int32_t answer(char* error, size_t size, Body body) {
-  try {
-    body();
-    return OPFORGE_STATUS_OK;
-  } catch (const Failure& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return problem.status;
-  } catch (const std::exception& problem) {
-    std::snprintf(error, size, "%s", problem.what());
-    return OPFORGE_STATUS_INTERNAL;
-  }
-}
-
 }  // namespace
 }  // namespace opforge::onnxruntime_host
 
@@ -154,7 +140,7 @@ OPFORGE_EXPORT Status* ReleaseEpFactory(EpFactory* factory) {
 
 // Makes one operator of a table known to this process.
 OPFORGE_EXPORT int32_t opforge_onnxruntime_define(const opforge_operator* table, char* error, size_t size) {
-  return answer(error, size, [&] { define(table); });
+  return opforge::adapter::guarded(error, size, [&] { define(table); }, OPFORGE_STATUS_INTERNAL);
 }
 
 // The operators that the next registration on this thread takes; none = the newest of each.

@@ -45,11 +45,7 @@ inline void define(const opforge_operator* table) {
     all.definitions.emplace(std::move(key), std::move(definition));
     return;
   }
-  const opforge_operator& before = *known->second->table;
-  if (std::strcmp(before.schema_hash, table->schema_hash) == 0) return;
-  throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, definition->key,
-                "another operator of this name is registered with ONNX Runtime", before.signature,
-                table->signature, "raise since= for a changed operator, or restart the process");
+  check_same(*known->second, *definition, definition->key, "ONNX Runtime");
 }
 
 // ---- kernels of ONNX Runtime
