@@ -212,6 +212,23 @@ def test_half_weights_of_recurrent_cells(dtype, numpy, kind, batch):
     assert np.array_equal(narrow, native(_wide(program), {"x": x})["y"])
 
 
+def test_precision_keeps_what_would_overflow():
+    weights = {"w": RNG.standard_normal((64, 64)).astype(np.float32)}
+    weights["w"][0, 0] = 1e6
+    program, report = compiled(model([node("MatMul", "x w", "y")], {"x": ["N", 64]}, weights), precision="f16")
+    assert [v.dtype for v in program.values if v.packing] == [FLOAT]
+    assert report.conversions == ["kept f32, f16 would overflow: w"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_precision_says_how_far_weights_beside_infinities_moved():
+    weights = {"w": np.full((64, 64), 1 + 2.0**-11, np.float32)}
+    weights["w"][0, :2] = np.inf, np.nan
+    program, report = compiled(model([node("MatMul", "x w", "y")], {"x": ["N", 64]}, weights), precision="f16")
+    assert [v.dtype for v in program.values if v.packing] == [TensorProto.FLOAT16]
+    assert "error 4.9e-04 of a tensor's largest element, 4.9e-04 root mean square" in report.conversions[0]
+
+
 def test_precision_rounds_weights_of_convolutions():
     weights = {"w": RNG.standard_normal((160, 160, 3, 3)).astype(np.float32)}
     proto = model([node("Conv", "x w", "y", kernel_shape=[3, 3], pads=[1] * 4)], {"x": [1, 160, 14, 14]}, weights)

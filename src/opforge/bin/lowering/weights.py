@@ -81,16 +81,17 @@ def _exact(value: Value) -> Value | None:
 def _rounded(value: Value, precision: str, moved: list[tuple[Array, Array]], refused: list[str]) -> Value | None:
     assert value.data is not None
     narrow, back = _as(value, precision)
-    if not np.array_equal(np.isfinite(back), np.isfinite(value.data)):
+    finite = np.isfinite(value.data)
+    if not np.array_equal(np.isfinite(back), finite):
         refused.append(value.name)
         return None
-    moved.append((value.data, back))
+    moved.append((value.data, back) if finite.all() else (value.data[finite], back[finite]))
     return narrow
 
 
 def _summary(precision: str, moved: list[tuple[Array, Array]]) -> str:
     size = sum(a.nbytes for a, _ in moved)
-    worst = max(float(np.abs(a - b).max() / max(float(np.abs(a).max()), 1e-30)) for a, b in moved)
+    worst = max(float(np.abs(a - b).max(initial=0) / max(float(np.abs(a).max(initial=0)), 1e-30)) for a, b in moved)
     square = sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in moved)
     norm = sum(float(np.square(a.astype(np.float64)).sum()) for a, _ in moved)
     return (

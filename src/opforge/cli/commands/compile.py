@@ -27,7 +27,10 @@ Examples:
 @click.option("--package", "packages", multiple=True, help="Package or folder with operators that MODEL uses.")
 @click.option("--target", default="cpu", show_default=True, help="What the file is compiled for.")
 @click.option(
-    "--precision", default="model", show_default=True, help="Internal precision; `model` keeps the model's dtypes."
+    "--precision",
+    default="model",
+    show_default=True,
+    help="What large weights are stored in: f16 or bf16, computed with in f32 all the same; `model` keeps the model's.",
 )
 @click.option(
     "--operators",
