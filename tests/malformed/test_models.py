@@ -102,6 +102,11 @@ CASES: dict[str, tuple[onnx.ModelProto, type[OpforgeError], str]] = {
     "few elements": (weight(few_elements), ArgumentError, "^initializer 'w': a tensor has not the elements"),
     "a negative dimension": (weight(lambda t: t.dims.__setitem__(0, -2)), ArgumentError, "negative dimension"),
     "an unknown dtype": (weight(lambda t: setattr(t, "data_type", 77)), ArgumentError, "77 is not a valid DataType"),
+    "no dtype": (
+        weight(lambda t: setattr(t, "data_type", 0)),
+        ArgumentError,
+        "^initializer 'w': a tensor has no dtype\n.*\n  got: UNDEFINED",
+    ),
     "no groups": (convolution(group=0), ArgumentError, r"^node 0 Conv \(output 'y'\)"),
     "another kernel": (convolution(kernel_shape=[5, 5]), ArgumentError, r"^node 0 Conv \(output 'y'\)"),
     "scales of another axis": (dequantised(3, 9), ArgumentError, "DequantizeLinear.*the scale is neither"),

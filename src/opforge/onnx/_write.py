@@ -24,12 +24,11 @@ _ALIGNMENT = 64
 def fits_one_message(model: onnx.ModelProto) -> bool:
     """Whether protobuf can write the model as one message (2 GiB); asking protobuf alone raises beyond that."""
     from google.protobuf.message import EncodeError
-    from onnx import helper
+    from onnx import TensorProto, helper
 
-    held = [t for t in model.graph.initializer if not t.external_data]
-    sizes = (
-        math.prod(t.dims) * helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in held if t.data_type != 8
-    )
+    known = set(helper.get_all_tensor_dtypes()) - {TensorProto.STRING}
+    held = [t for t in model.graph.initializer if not t.external_data and t.data_type in known]
+    sizes = (math.prod(t.dims) * helper.tensor_dtype_to_np_dtype(t.data_type).itemsize for t in held)
     if sum(sizes) > _PROTOBUF_LIMIT:
         return False
     try:

@@ -55,7 +55,7 @@ def require(model: ir.Model) -> None:
 
     Raises:
         ArgumentError: an input or output is named twice, nobody makes an output, nodes wait for each other, a weight
-            has fewer or more bytes than its shape asks for.
+            has no dtype, or fewer or more bytes than its shape asks for.
         UnsupportedError: a function calls itself.
     """
     _interface(model.graph)
@@ -158,6 +158,8 @@ def _elements(where: str, tensor: ir.TensorProtocol) -> None:
     """A tensor held in the file itself has the bytes of its shape (external data is checked where it is mapped)."""
     if isinstance(tensor, ir.ExternalTensor) or tensor.dtype is ir.DataType.STRING:
         return
+    if tensor.dtype is ir.DataType.UNDEFINED:
+        raise ArgumentError("a tensor has no dtype", where=where, expected="a dtype of ONNX", got=tensor.dtype.name)
     dims = [int(d) for d in tensor.shape.numpy()]
     if any(d < 0 for d in dims):
         raise ArgumentError("a tensor has a negative dimension", where=where, expected="0 or more", got=dims)

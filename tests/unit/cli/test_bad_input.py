@@ -19,11 +19,11 @@ pytestmark = pytest.mark.compiler
 SOURCE = Path(of.__file__).parents[1]
 
 
-def model(path, nodes, *, imports=(("", 20),), inputs=("x",), output="y"):
+def model(path, nodes, *, imports=(("", 20),), inputs=("x",), output="y", tensors=()):
     """A small float model."""
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in inputs]
     result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "g", values, [result])
+    graph = helper.make_graph(nodes, "g", values, [result], list(tensors))
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid(*i) for i in imports], ir_version=10)
     onnx.save(made, path)
     return path
@@ -288,6 +288,13 @@ def test_a_model_that_is_no_valid_onnx_is_shown_and_refused(opforge, folder):
     shown = json.loads(opforge("inspect", "circle.onnx", "--json").out)
     assert not shown["valid"]
     assert "topologically sorted" in shown["problems"][0]
+    for dtype, code in ((0, 2), (77, 0)):  # ONNX's checker has nothing to say of the second
+        tensor = TensorProto(name="w", dims=[1], data_type=dtype, raw_data=bytes(4))
+        model("odd.onnx", [helper.make_node("Add", ["x", "w"], ["y"])], tensors=[tensor])
+        done = opforge("inspect", "odd.onnx")
+        assert done.code == code, (done.out, done.err)
+        assert ("problem: model: ONNX's checker refuses it" in done.out) == bool(code)
+        assert "Add" in done.out
     model("sound.onnx", [helper.make_node("Relu", ["x"], ["y"])])
     assert opforge("inspect", "sound.onnx").code == 0
 
