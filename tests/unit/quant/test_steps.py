@@ -85,6 +85,23 @@ def test_functions_of_one_tensor_are_tables(step: str, a: type, y: type, tmp_pat
     assert (off > 0).mean() < 0.01
 
 
+@pytest.mark.parametrize(("half", "factor"), [(T.FLOAT16, 1000), (T.BFLOAT16, 100)])
+def test_tables_round_to_half_types_where_the_model_does(half: int, factor: float, tmp_path: Path) -> None:
+    """What a conversion takes away from each number, made large enough to be seen."""
+    text = f"""p = DequantizeLinear(a, as, az)
+    h = Cast(p) | to={half}
+    w = Cast(h) | to={T.FLOAT}
+    e = Sub(p, w)
+    s = Mul(e, f)
+    y = QuantizeLinear(s, ys, yz)"""
+    constants = {**scales(U8, U8, U8), "f": F32(factor), "yz": U8(128)}
+    net = model(text, {"a": (T.UINT8, [256])}, T.UINT8, **constants)
+    operators, got, wanted = run(net, tmp_path, a=np.arange(256, dtype=U8))
+    assert operators == ["IntegerTable"]
+    assert np.ptp(wanted) > 50
+    assert np.array_equal(got, wanted)
+
+
 def test_a_chain_of_tables_is_one(tmp_path: Path) -> None:
     """``x * quantised(hardsigmoid(x))``, as converters write HardSwish, and what follows it."""
     text = """p = DequantizeLinear(a, as, az)

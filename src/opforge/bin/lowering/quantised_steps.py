@@ -181,6 +181,10 @@ _TYPES: dict[ValueType, Any] = {
 }
 
 
+_HALVES = {name: formula.HALF_TYPES[dtype] for dtype, name in formula.ROUND.items()}
+"""Instruction -> half type that it rounds to; in float64, which `semantics` evaluates in, it rounds to nothing."""
+
+
 def _evaluate(blob: bytes, dtype: int) -> Array | None:
     """Run a program on all 256 codes."""
     program = decode(blob)
@@ -196,7 +200,9 @@ def _evaluate(blob: bytes, dtype: int) -> Array | None:
     with np.errstate(all="ignore"):
         for step in program.instructions:
             given = [values[a].astype(np.float64) if values[a].dtype == np.float32 else values[a] for a in step.args]
-            values.append(held(semantics.evaluate(step.op, given, step.type), step.type))
+            half = _HALVES.get(step.op)
+            result = semantics.evaluate(step.op, given, step.type) if half is None else given[0].astype(half)
+            values.append(held(result, step.type))
     return np.ascontiguousarray(np.broadcast_to(values[program.outputs[0].value], (256,)))
 
 
