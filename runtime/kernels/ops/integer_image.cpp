@@ -1,6 +1,7 @@
 // integer_image.cpp: what stands between quantised convolutions and works on their bytes: IntegerAdd and
 // IntegerMul, IntegerTable, IntegerPool.
 #include <cmath>
+#include <limits>
 
 #include "kernels/integer.h"
 #include "kernels/nhwc.h"
@@ -77,7 +78,8 @@ Status pair_run(RunContext& c, bool product) {
   const Tensor &a = c.inputs[0], &b = c.inputs[1], &y = c.outputs[0];
   if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
   BytePairArgs g{};
-  g.a_scale = s.a.scale, g.b_scale = s.b.scale, g.scale = s.y.scale, g.inverse = 1 / s.y.scale;
+  g.a_scale = s.a.scale, g.b_scale = s.b.scale, g.scale = s.y.scale;
+  g.inverse = lesser(1 / s.y.scale, std::numeric_limits<float>::max());  // 0 times infinity is no number
   g.a_flip = a.dtype == DType::kI8 ? kTopBit : 0, g.b_flip = b.dtype == DType::kI8 ? kTopBit : 0;
   g.a_zero = s.a.zero + g.a_flip, g.b_zero = s.b.zero + g.b_flip, g.zero = s.y.zero;
   const bool is_signed = y.dtype == DType::kI8;

@@ -75,3 +75,13 @@ def test_the_longest_chains(length, size):
         for _ in range(length):
             want = want * y + y
         assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-41])
+def test_sums_of_zero_by_the_least_scales(scale):
+    """The reciprocal of a denormal number is infinite, and 0 has to stay the zero point all the same."""
+    net = Net()
+    a, b = np.uint8([7, 8, 6] * 30), np.uint8([3, 3, 3] * 30)
+    terms = {"a_scale": 1.0, "a_zero": 7, "b_scale": 1.0, "b_zero": 3, "y_scale": scale, "y_zero": 100}
+    out = net.node("IntegerAdd", [net.feed(a), net.feed(b)], dtypes=[2], **terms)
+    assert np.array_equal(net.run(out)[0], np.uint8([100, 255, 0] * 30))
