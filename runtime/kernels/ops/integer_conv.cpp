@@ -19,6 +19,7 @@ using namespace kernels;
 struct ConvState {
   int32_t kernel[2], stride[2], dilation[2], pads[4];
   int64_t channels_in = 0, channels_out = 0;
+  int64_t parts = 1;  // of depthwise weights beyond i8, one below the other: each meets the same pixels
   bool depthwise = false, taps = false;
   Part part;
 };
@@ -42,10 +43,14 @@ Status packed_load(LoadContext& c) {
                       w.packing == Packing::kIntegerDepthwise16;
   if (w.data == nullptr || w.dtype != DType::kI8 || w.shape.rank != 4 || !packed ||
       !within(s->kernel, 2, 1) || !within(s->stride, 2, 1) || !within(s->dilation, 2, 1) ||
-      !within(s->pads, 4, 0) || w.shape[2] != s->kernel[0] || w.shape[3] != s->kernel[1])
+      !within(s->pads, 4, 0) || w.shape[3] != s->kernel[1])
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "W is not a constant i8 [O, I, %d, %d] packed for integers",
                   static_cast<int>(s->kernel[0]), static_cast<int>(s->kernel[1]));
   s->depthwise = w.packing == Packing::kIntegerDepthwise16;
+  if (s->depthwise) s->parts = w.shape[2] / s->kernel[0];
+  if (s->parts < 1 || w.shape[2] != s->parts * s->kernel[0])
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "W is not a constant i8 [O, I, %d, %d] packed for integers",
+                  static_cast<int>(s->kernel[0]), static_cast<int>(s->kernel[1]));
   s->taps = w.packing == Packing::kIntegerTaps16;
   if (w.packing == Packing::kInteger16 && s->dilation[1] != 1)
     return c.fail(&c, OPFORGE_STATUS_CORRUPT, "weights packed by rows have no dilation along them");
@@ -77,7 +82,7 @@ bool frame_of(const ConvState& s, const Tensor& x, Frame* f) {
   f->oh = room_h < 0 ? 0 : room_h / s.stride[0] + 1;
   f->ow = room_w < 0 ? 0 : room_w / s.stride[1] + 1;
   const bool taps = s.taps || s.depthwise, given = is_nhwc(x);
-  f->segments = taps ? int64_t{s.kernel[0]} * s.kernel[1] : s.kernel[0];
+  f->segments = taps ? s.parts * s.kernel[0] * s.kernel[1] : s.kernel[0];
   f->length = s.depthwise ? 1 : s.taps ? s.channels_in : s.channels_in * s.kernel[1];
   // Runs over several pixels have no gaps; depthwise loops read 16 channels at once.
   const bool dense = !taps && s.kernel[1] > 1;
@@ -95,6 +100,9 @@ bool frame_of(const ConvState& s, const Tensor& x, Frame* f) {
 
 int64_t align64(int64_t n) { return (n + 63) / 64 * 64; }
 int64_t frame_bytes(const Frame& f) { return align64(f.padded_bytes() * f.pixel + 16); }
+int64_t result_bytes(const ConvState& s, const Frame& f, const Tensor& y) {
+  return is_plain(y) ? align64(f.oh * f.ow * s.channels_out * (dtype_bits(y.dtype) / 8)) : 0;
+}
 
 Status packed_infer(InferContext& c) {
   const ConvState& s = *static_cast<ConvState*>(c.state);
@@ -104,8 +112,10 @@ Status packed_infer(InferContext& c) {
     return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "X is not a u8 or i8 image of %lld channels",
                   static_cast<long long>(s.channels_in));
   if (Status wrong = check_terms(c, 3, s.channels_out)) return wrong;
-  if (c.n_inputs > 4 && c.inputs[4].present())
-    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT, "packed weights of a convolution have no zero point");
+  const bool zeros = c.n_inputs > 4 && c.inputs[4].present();
+  if (zeros && s.depthwise)
+    return c.fail(&c, OPFORGE_STATUS_INVALID_ARGUMENT,
+                  "packed weights of a depthwise convolution have no zero point");
   if (c.n_inputs > kTable && c.inputs[kTable].present())
     if (Status wrong = check_table(c, kTable)) return wrong;
   Tensor& y = c.outputs[0];
@@ -116,8 +126,8 @@ Status packed_infer(InferContext& c) {
     return c.fail(
         &c, OPFORGE_STATUS_INVALID_ARGUMENT,
         "the output of a quantised convolution is neither plain nor nhwc, or a part of a plain one");
-  const int64_t result = is_plain(y) ? align64(f.oh * f.ow * s.channels_out * (dtype_bits(y.dtype) / 8)) : 0;
-  c.scratch_bytes = 4 * vector_words(s.channels_out) + align64(8 * f.segments) + frame_bytes(f) + result;
+  c.scratch_bytes = 4 * vector_words(s.channels_out) + align64(8 * f.segments) + frame_bytes(f) +
+                    result_bytes(s, f, y) + (zeros ? 4 * (f.hp * f.wp + f.oh * f.ow) : 0);
   return infer_part(c, s.part, y.dtype);
 }
 
@@ -149,6 +159,30 @@ void pad_image(RunContext& c, const ConvState& s, const Frame& f, const Tensor& 
   });
 }
 
+// Sums of the bytes of each window, which weights with a zero point need: those of each pixel, added up.
+void sum_windows(RunContext& c, const ConvState& s, const Frame& f, const uint8_t* from, uint32_t* pixels,
+                 uint32_t* to) {
+  const auto rows = [](int64_t cost) { return greater<int64_t>(1, 65536 / greater<int64_t>(1, cost)); };
+  c.parallel(f.hp, rows(f.wp * f.pixel), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin * f.wp; p < end * f.wp; ++p) {
+      uint32_t sum = 0;
+      for (int64_t k = 0; k < s.channels_in; ++k) sum += from[p * f.pixel + k];
+      pixels[p] = sum;
+    }
+  });
+  c.parallel(f.oh, rows(f.ow * s.kernel[0] * s.kernel[1]), [&](int64_t begin, int64_t end) {
+    for (int64_t y = begin; y < end; ++y) {
+      uint32_t* row = to + y * f.ow;
+      std::memset(row, 0, static_cast<size_t>(4 * f.ow));
+      for (int64_t ky = 0; ky < s.kernel[0]; ++ky)
+        for (int64_t kx = 0; kx < s.kernel[1]; ++kx) {
+          const uint32_t* at = pixels + (y * s.stride[0] + ky * s.dilation[0]) * f.wp + kx * s.dilation[1];
+          for (int64_t i = 0; i < f.ow; ++i) row[i] += at[i * s.stride[1]];
+        }
+    }
+  });
+}
+
 // [pixels][channels] to [channels][pixels] for a part of the pixels.
 void to_planes(const void* from, int64_t pixels, int64_t channels, int64_t size, void* to, int64_t plane) {
   if (size == 1) {
@@ -156,9 +190,11 @@ void to_planes(const void* from, int64_t pixels, int64_t channels, int64_t size,
                                 static_cast<uint8_t*>(to), plane, 0);
     return;
   }
-  for (int64_t n = 0; n < channels; ++n)
-    for (int64_t p = 0; p < pixels; ++p)
-      static_cast<uint32_t*>(to)[n * plane + p] = static_cast<const uint32_t*>(from)[p * channels + n];
+  const auto* words = static_cast<const uint32_t*>(from);
+  for (int64_t p0 = 0; p0 < pixels; p0 += 16)  // pixels whose lines stay in the first cache
+    for (int64_t n = 0; n < channels; ++n)
+      for (int64_t p = p0; p < lesser(pixels, p0 + 16); ++p)
+        static_cast<uint32_t*>(to)[n * plane + p] = words[p * channels + n];
 }
 
 // Codes of n channels of some pixels through a table.
@@ -183,10 +219,12 @@ Status packed_run(RunContext& c) {
   auto* segments = reinterpret_cast<int64_t*>(memory += 4 * vector_words(channels));
   uint8_t* padded = memory += align64(8 * f.segments);
   uint8_t* result = memory += frame_bytes(f);
+  auto* pixel_sums = reinterpret_cast<uint32_t*>(memory + result_bytes(s, f, y));
+  uint32_t* window_sums = pixel_sums + f.hp * f.wp;
   const int64_t row = f.wp * f.pixel;
   const bool taps = s.taps || s.depthwise;
   for (int64_t i = 0; i < f.segments; ++i) {
-    const int64_t ky = taps ? i / s.kernel[1] : i, kx = taps ? i % s.kernel[1] : 0;
+    const int64_t ky = taps ? i / s.kernel[1] % s.kernel[0] : i, kx = taps ? i % s.kernel[1] : 0;
     segments[i] = ky * s.dilation[0] * row + kx * s.dilation[1] * f.pixel;
   }
   IntegerArgs g{};
@@ -201,6 +239,7 @@ Status packed_run(RunContext& c) {
   g.c_row = y_pixel;
   // Lanes beyond the last channel are written where they belong to the pixel: whole vectors, no edge.
   if (!s.part.any() && y_pixel == padded16(channels)) g.n = y_pixel;
+  const bool rows = needs_rows(terms, channels);
   const uint8_t flip = x.dtype == DType::kI8 ? kTopBit : 0;
   const uint8_t zero =
       terms.a_zero == nullptr ? flip : static_cast<uint8_t>(*terms.a_zero->as<uint8_t>() ^ flip);
@@ -220,6 +259,7 @@ Status packed_run(RunContext& c) {
       pad_image(c, s, f, x, from, flip, zero, padded);
       from = padded;
     }
+    if (rows) sum_windows(c, s, f, from, pixel_sums, window_sums);
     uint8_t* out = turned ? result : to + s.part.offset * size;
     for_units(c, ceil_div(f.oh, unit_rows), [&](int64_t, int64_t unit) {
       const int64_t y0 = unit * unit_rows, y1 = lesser(f.oh, y0 + unit_rows);
@@ -228,6 +268,7 @@ Status packed_run(RunContext& c) {
           IntegerArgs own = g;
           own.a = from + r * s.stride[0] * row;
           own.c = out + r * f.ow * y_pixel * size;
+          own.row = rows ? reinterpret_cast<int32_t*>(window_sums + r * f.ow) : nullptr;
           if (!s.depthwise) {
             isa.integer_product(own, 0, joined ? (y1 - y0) * f.ow : f.ow, block,
                                 lesser(blocks, block + step));

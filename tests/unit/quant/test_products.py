@@ -198,6 +198,9 @@ def test_convolutions(
     middle = 128 if w_type == U8 else 0
     exact = convolution(x.astype(np.int64) - 9, w.astype(np.int64) - middle, stride, dilation, pads, group)
     sums = exact + bias[:, None, None]
+    own = np.arange(outer, dtype=np.int32) * 7 - 128  # zero points of the stored bytes
+    of_own = np.broadcast_to(own[:, None, None, None], w.shape)
+    shifted = exact - convolution(x.astype(np.int64) - 9, of_own, stride, dilation, pads, group)
     wanted = requantized(sums, scale[:, None, None], 4, U8)
     packing = "integer_depthwise16" if group > 1 else "integer_taps16" if dilation > 1 else "integer16"
     given: dict[str, Any] = {
@@ -214,6 +217,10 @@ def test_convolutions(
         node = Packed("IntegerConv", x, w, packing, near, far, **given)
         got = node.run(tmp_path, U8, x_type(9), None, bias, scale, None, U8(4), table)
         assert np.array_equal(got, table[wanted])
+        if group == 1:
+            node = Packed("IntegerConv", x, w, packing, near, far, **given)
+            got = node.run(tmp_path, U8, x_type(9), own, bias, scale, None, U8(4), threads=2)
+            assert np.array_equal(got, requantized(shifted + bias[:, None, None], scale[:, None, None], 4, U8))
     node = Packed("IntegerConv", x, w, packing, **given)
     assert np.array_equal(node.run(tmp_path, np.int32, x_type(9), None, bias), sums)
     zeros = np.array(middle, w_type)

@@ -56,8 +56,11 @@ def test_operands_that_do_not_fit(tmp_path: Path) -> None:
         Packed("IntegerConv", IMAGE, KERNEL, "integer16", kernel_shape=[3, 2]).run(tmp_path, I32)
     with pytest.raises(OpforgeError, match="no dilation along them"):
         Packed("IntegerConv", IMAGE, KERNEL, "integer16", dilations=[1, 2], **WINDOW).run(tmp_path, I32)
-    with pytest.raises(OpforgeError, match="have no zero point"):
-        Packed("IntegerConv", IMAGE, KERNEL, "integer16", **WINDOW).run(tmp_path, I32, None, np.ones(3, I32))
+    with pytest.raises(OpforgeError, match="depthwise convolution have no zero point"):
+        own = Packed("IntegerConv", IMAGE, np.zeros((4, 1, 2, 2), np.int8), "integer_depthwise16", **WINDOW)
+        own.run(tmp_path, I32, None, np.ones(4, I32))
+    with pytest.raises(OpforgeError, match=TERMS):
+        Packed("IntegerConv", IMAGE, KERNEL, "integer16", **WINDOW).run(tmp_path, I32, None, np.ones(4, I32))
 
 
 def test_standard_operators(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def _integer(r: Rewriter, node: Node) -> None:
         terms.bias = None if bias is None else bias.data
         _convolution(r, [node], x, w, terms, node.output)
     elif weight.data.ndim == 2 and _sizes_fit(w, weight.data.shape[1]) and x.rank is not None and x.rank >= 1:
-        made, out, nodes = terms, node.output, [node]
+        w, made, out, nodes = w.centred(1), terms, node.output, [node]
         if not linear:
             out, nodes = _scaled(r, node, made, weight.data.shape[1])
         r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, made, out, {}, _origin(nodes)))
@@ -200,6 +200,7 @@ def _floating(r: Rewriter, node: Node) -> None:
     if conv:
         _convolution(r, nodes, x, w, terms, out, clipped)
     else:
+        w = w.centred(1)
         r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, terms, out, {}, _origin(nodes)), *clipped)
 
 
@@ -279,12 +280,15 @@ def _convolution(
     a, shape = nodes[0].attributes, w.stored.shape
     group, dilations = int(a.get("group", 1)), list(a.get("dilations") or [1, 1])
     depthwise = group > 1 and shape[1] == 1 and shape[0] == group
-    fits = w.stored.ndim == 4 and x.rank == 4 and a.get("auto_pad", "NOTSET") == "NOTSET" and w.is_symmetric
+    fits = w.stored.ndim == 4 and x.rank == 4 and a.get("auto_pad", "NOTSET") == "NOTSET"
     pads = list(a.get("pads") or [0, 0, 0, 0])
     if not fits or not (group == 1 or depthwise) or any(not 0 <= p <= 65535 for p in pads):
         return
     if not _sizes_fit(w, shape[0]):
         return
+    w = w.centred(0)
+    if depthwise:
+        w = w.stacked()  # sums of windows, which zero points need, would be those of each channel
     packing = "integer_depthwise16" if depthwise else "integer_taps16" if dilations[1] != 1 else "integer16"
     attributes = {
         "kernel_shape": list(shape[2:]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -206,6 +206,24 @@ class Weights:
     def is_symmetric(self) -> bool:
         """Whether every zero point of the stored bytes is 0."""
         return not self.zero.any()
+
+    def centred(self, axis: int) -> Weights:
+        """Take off the zero points, of each output along ``axis``, where what is left is bytes still."""
+        shape = [1] * self.stored.ndim
+        shape[axis] = self.zero.size
+        left = self.stored.astype(np.int16) - self.zero.astype(np.int16).reshape(shape)
+        if self.is_symmetric or left.min() < -128 or left.max() > 127:
+            return self
+        return replace(self, stored=left.astype(np.int8), zero=np.zeros(1, np.int32))
+
+    def stacked(self) -> Weights:
+        """Write images less their zero points as bytes, one below the other, whose sum they are."""
+        left = self.stored.astype(np.int16) - self.zero.astype(np.int16).reshape(-1, 1, 1, 1)
+        parts: list[Array] = []
+        while not parts or left.any():
+            parts.append(np.clip(left, -128, 127).astype(np.int8))
+            left = left - parts[-1]
+        return replace(self, stored=np.concatenate(parts, axis=2), zero=np.zeros(1, np.int32))
 
     @classmethod
     def of(cls, value: Value, zero: Array | None, scale: Array) -> Weights | None:
