@@ -25,7 +25,11 @@ class Declared:
 def declared_outputs(model: ir.Model) -> list[Declared]:
     """Remember what is said, before inference puts what it found in its place."""
     return [
-        Declared(v.name or "?", v.type, None if v.shape is None else [parse(d) for d in v.shape])
+        Declared(
+            v.name or "?",
+            None if v.dtype is ir.DataType.UNDEFINED else v.type,
+            None if v.shape is None else [parse(d) for d in v.shape],
+        )
         for v in model.graph.outputs
     ]
 

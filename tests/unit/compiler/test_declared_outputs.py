@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -32,10 +33,15 @@ def test_another_one_is_refused(output: str, words: str, tmp_path: Path) -> None
         of.compile(model, tmp_path / "model.bin")
 
 
-@pytest.mark.parametrize("output", ["float[N,3]", "float[M,3]", "float[2,3]", "float[N,K]", "float"])
+@pytest.mark.parametrize("output", ["float[N,3]", "float[M,3]", "float[2,3]", "float[N,K]", "float", "undefined"])
 def test_what_may_be_is_taken(output: str, tmp_path: Path) -> None:
     """Other names, and numbers for what is open, contradict nothing that is known before a run."""
-    model = onnx.parser.parse_model(f"{HEADER} g (float[N,3] x) => ({output} y) {{ y = Relu(x) }}")
+    text = output if output != "undefined" else "float[N,3]"
+    model = onnx.parser.parse_model(f"{HEADER} g (float[N,3] x) => ({text} y) {{ y = Relu(x) }}")
     if output == "float":
         model.graph.output[0].type.tensor_type.ClearField("shape")
+    if output == "undefined":
+        model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.UNDEFINED
     of.compile(model, tmp_path / "model.bin")
+    (info,) = of.Session(tmp_path / "model.bin").outputs
+    assert info.dtype == np.float32
