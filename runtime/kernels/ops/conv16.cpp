@@ -86,7 +86,10 @@ Cuts cuts_of(const ConvState& s, const ConvArgs& a, int32_t threads) {
     case Algorithm::kDirect: {
       // A strip's input stays in cache while all output blocks pass over it; where the weights are many,
       // larger strips, or several images, read them less often.
-      const int64_t input = 4 * padded8(a.x.channels) * width * height * a.stride_h * a.stride_w;
+      const double bytes = 4.0 * static_cast<double>(padded8(a.x.channels)) *
+                           static_cast<double>(width * height) * a.stride_h *
+                           a.stride_w;  // strides of files may be as large as 2^20 each
+      const int64_t input = static_cast<int64_t>(lesser(bytes, 0x1p60));
       const int64_t fit = s.strip_kb > 0 ? s.strip_kb * 1024 : weights <= kMuchWeight ? 131072 : 393216;
       cuts.strips = lesser(height, ceil_div(input, fit));
       if (cuts.strips == 1) cuts.images = lesser(images, greater<int64_t>(1, fit / input));

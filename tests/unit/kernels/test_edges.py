@@ -85,3 +85,17 @@ def test_sums_of_zero_by_the_least_scales(scale):
     terms = {"a_scale": 1.0, "a_zero": 7, "b_scale": 1.0, "b_zero": 3, "y_scale": scale, "y_zero": 100}
     out = net.node("IntegerAdd", [net.feed(a), net.feed(b)], dtypes=[2], **terms)
     assert np.array_equal(net.run(out)[0], np.uint8([100, 255, 0] * 30))
+
+
+def test_strides_whose_product_is_large():
+    """Two strides of 2^20 by 2^20 channels: the bytes that rows span exceeded 2^63, and no row was computed."""
+    channels, far, net = 1 << 20, 1 << 20, Net()
+    w = np.zeros((8, channels, 1, 1), np.float32)
+    w[:, 0] = 2
+    x = net.blocked(net.feed(np.ones((1, channels, 1, 1), np.float32)))
+    operands = [x, net.constant(w, "conv16"), net.constant(np.full(8, 5, np.float32))]
+    sizes = {"channels_in": channels, "channels_out": 8, "kernel_shape": [1, 1]}
+    window = {"strides": [far, far], "pads": [far, 0, far, 0]}
+    y = net.node("Conv", operands, layout=c16(), algorithm="direct", **sizes, **window)
+    got = net.run(net.plain(y))[0]
+    assert np.array_equal(got, np.broadcast_to(np.float32([5, 7, 5]).reshape(1, 1, 3, 1), (1, 8, 3, 1)))
