@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from importlib import metadata as packages
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,11 +142,9 @@ class Session:
             raise ArgumentError("there is no such file", where=str(source), expected="a .bin made by opforge compile")
         if verify not in ("lazy", "full"):
             raise ArgumentError("unknown way to verify", where="verify", expected="'lazy' or 'full'", got=repr(verify))
-        if threads is not None and threads < 1:
-            raise ArgumentError("threads must be at least 1", where="threads", expected=">= 1 or None", got=threads)
-        for name, limit in (("memory_limit", memory_limit), ("loop_limit", loop_limit)):
-            if limit is not None and limit < 1:
-                raise ArgumentError("a limit must be at least 1", where=name, expected=">= 1 or None", got=limit)
+        threads = _count("threads", threads, "threads must be at least 1")
+        memory_limit = _count("memory_limit", memory_limit, "a limit must be at least 1")
+        loop_limit = _count("loop_limit", loop_limit, "a limit must be at least 1")
         options = (threads or 0, verify == "full", [os.fspath(item) for item in libraries])
         further = (allow_native, mmap, reuse, NUMPY_DTYPES, memory_limit or 0, loop_limit or 0)
         try:
@@ -258,6 +257,14 @@ class Session:
 
         known = {info.name for info in self._inputs}
         names = ", ".join(repr(info.name) for info in self._inputs)
+        if not isinstance(inputs, Mapping):
+            raise ArgumentError(
+                "the inputs are no mapping of names to arrays",
+                where=str(self._path),
+                expected=names,
+                got=type(inputs).__name__,
+                hint="session.run({name: array, ...})",
+            )
         for name in inputs:
             if name not in known:
                 near = nearest(str(name), sorted(known))
@@ -285,6 +292,17 @@ class Session:
 def _info(name: str, dtype: int, dims: list[Dim] | None, kind: int) -> ValueInfo:
     found = NUMPY_DTYPES.get(dtype, np.dtype(np.void))
     return ValueInfo(name, found, None if dims is None else tuple(dims), VALUE_KINDS[kind])
+
+
+def _count(name: str, value: object, words: str) -> int | None:
+    """Return an option that counts something, as an int; NumPy's integers are good too."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise ArgumentError("no whole number", where=name, expected="an int or None", got=repr(value))
+    if operator.index(value) < 1:
+        raise ArgumentError(words, where=name, expected=">= 1 or None", got=value)
+    return operator.index(value)
 
 
 def _value(info: ValueInfo, value: object) -> Data:

@@ -156,7 +156,9 @@ def parse_sizes(words: Iterable[str]) -> dict[str, int]:
     sizes = {}
     for name, value in parse_pairs(words, "--size N=4").items():
         if not value.isdigit():
-            raise ArgumentError(f"the size of {name} is no number", got=repr(value), expected="e.g. --size N=4")
+            raise ArgumentError(
+                f"the size of {name} is no number from 0 on", got=repr(value), expected="e.g. --size N=4"
+            )
         sizes[name] = int(value)
     return sizes
 

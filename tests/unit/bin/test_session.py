@@ -120,6 +120,14 @@ def test_wrong_dtype(tmp_path: Path) -> None:
     assert "input 'tokens': an input has the wrong dtype\n  expected: int64\n  got: float32" in str(caught.value)
 
 
+def test_inputs_without_names(tmp_path: Path) -> None:
+    tokens = np.zeros((1, 2), np.int64)
+    with pytest.raises(
+        ArgumentError, match=r"no mapping of names to arrays\n  expected: 'tokens', 'mask'\n  got: list"
+    ):
+        two_inputs(tmp_path).run([tokens, tokens])  # type: ignore[arg-type]
+
+
 def test_strided_big_endian_and_list_inputs(tmp_path: Path) -> None:
     session = two_inputs(tmp_path)
     tokens = np.arange(8).reshape(2, 4)[:, ::2]
@@ -456,3 +464,6 @@ def test_limits_for_files_of_strangers(tmp_path: Path) -> None:
     for name in ("memory_limit", "loop_limit"):
         with pytest.raises(ArgumentError, match=f"{name}: a limit must be at least 1\n.*\n.*got: 0"):
             Session(path, **{name: 0})
+        with pytest.raises(ArgumentError, match=f"{name}: no whole number\n  expected: an int or None\n  got: '1GB'"):
+            Session(path, **{name: "1GB"})  # type: ignore[arg-type]
+    assert len(Session(path, memory_limit=np.int64(1 << 22)).run(feeds)) == 1  # type: ignore[arg-type]

@@ -237,3 +237,9 @@ def test_precision_rounds_weights_of_convolutions():
     assert conv.attributes["algorithm"] == "direct"  # Winograd's weights would be eight times as large
     assert program.values[conv.inputs[1]].dtype == TensorProto.FLOAT16
     assert "weights f32 -> f16: 1 tensors, 0.92 MB -> 0.46 MB" in report.conversions[0]
+
+
+def test_precision_says_where_it_changes_nothing():
+    proto = model([node("MatMul", "x w", "y")], {"x": ["N", 8]}, {"w": np.full((8, 8), 0.1, np.float32)})
+    _, report = compiled(proto, precision="bf16")
+    assert report.conversions == ["weights stay as they are: no product of f32 has 4096 of them that bf16 could hold"]

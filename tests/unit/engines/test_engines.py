@@ -11,6 +11,7 @@ import opforge as of
 from opforge.bin.engine import OpforgeEngine
 from opforge.errors import ArgumentError, CandidateError, MissingOperatorError, UnsupportedError
 from opforge.onnx import one_node_model
+from opforge.schema import registry
 from opforge.verify import choose_engines, default_engines, engines, find_engine, random_inputs
 from opforge.verify.benchmark import time_engines
 
@@ -86,6 +87,18 @@ def test_the_reference_computes_kernel_operators(tmp_path):
     assert out.tolist() == [[8.0, 11.0], [0.0, 0.0], [6.0, 9.0]]
     assert default_engines(tmp_path / "sparse.onnx") == ("opforge", "reference")
     assert of.compare(tmp_path / "sparse.onnx", inputs, engines=("opforge", "reference"))
+
+
+def test_the_reference_knows_the_defaults_of_bodies(tmp_path):
+    gate = of.formula("test.engines::Gate")(lambda x, *, gain=2.0: x * gain)
+    try:
+        model = one_node_model(gate)
+    finally:
+        registry.unregister(gate)
+    del model.graph.node[0].attribute[:]
+    onnx.save(model, tmp_path / "gate.onnx")
+    (y,) = find_engine("reference").load(tmp_path / "gate.onnx").run({"x": np.ones((2, 2), np.float32)}).values()
+    assert y.tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
 def test_a_model_with_bodies_is_held_against_onnx_runtime(swish):

@@ -51,6 +51,8 @@ def narrow_weights(graph: Graph, precision: str) -> list[str]:
             if (narrow := made[value]) is not None:
                 node.inputs[k] = narrow
     lines = [_summary(precision, moved)] if moved else []
+    if precision != "model" and not moved and not refused:
+        lines = [f"weights stay as they are: no product of f32 has {SMALLEST} of them that {precision} could hold"]
     return lines + [f"kept f32, {precision} would overflow: {name}" for name in refused]
 
 

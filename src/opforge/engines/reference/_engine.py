@@ -66,6 +66,7 @@ class Reference:
         kept = [function for function in proto.functions if (function.domain, function.name) not in known]
         del proto.functions[:]
         proto.functions.extend(kept)
+        _spell_out_defaults(proto)
         try:
             evaluator = ReferenceEvaluator(proto, new_ops=[_op_run(operator) for operator in known.values()])
         except Exception as problem:
@@ -92,6 +93,15 @@ def _graphs(model: onnx.ModelProto) -> list[Sequence[Any]]:
             for attribute in node.attribute:
                 pending += [graph.node for graph in (attribute.g, *attribute.graphs) if graph.node]
     return found
+
+
+def _spell_out_defaults(model: onnx.ModelProto) -> None:
+    """Give calls of functions the attributes that they leave out: the evaluator looks for defaults nowhere."""
+    defaults = {(function.domain, function.name): function.attribute_proto for function in model.functions}
+    for nodes in _graphs(model):
+        for node in nodes:
+            given = {attribute.name for attribute in node.attribute}
+            node.attribute.extend(d for d in defaults.get((node.domain, node.op_type), ()) if d.name not in given)
 
 
 def _op_run(operator: Operator) -> type[Any]:
