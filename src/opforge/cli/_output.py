@@ -16,6 +16,7 @@ __all__ = [
     "count_text",
     "emit",
     "json_option",
+    "left_out",
     "path_text",
     "print_json",
     "progress",
@@ -26,6 +27,7 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDTH = 140
+_GOT = 160
 
 
 def json_option(function: _F) -> _F:
@@ -82,6 +84,14 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
     # Without a terminal nobody needs the blanks that fill the last column.
     for line in capture.get().splitlines():
         click.echo(line.rstrip())
+
+
+def left_out(engines: Mapping[str, str]) -> None:
+    """Print a line for each engine that ran nothing: its name, and what it says with what it got."""
+    for name, reason in engines.items():
+        first, *rest = reason.removeprefix(f"{name}: ").splitlines()
+        got = next((line.strip().removeprefix("got: ") for line in rest if line.startswith("  got: ")), "")
+        click.echo(f"left out {name}: {first}" + (f"; got {got[:_GOT]}{'...' if got[_GOT:] else ''}" if got else ""))
 
 
 def _is_figure(text: str) -> bool:

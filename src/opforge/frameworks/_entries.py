@@ -13,7 +13,7 @@ from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError
 from opforge.schema import AnyDim, DType, GradientProgram, Operator, Signature, parse_types
 
-__all__ = ["Entries", "Entry", "described"]
+__all__ = ["Entries", "Entry", "described", "require_operator"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,6 +70,17 @@ def described(operator: LibraryOperator) -> dict[str, Any]:
         "flags": operator.flags,
         "library": operator,
     }
+
+
+def require_operator(given: object, where: str) -> None:
+    """Refuse what is no operator, such as its name or a plain function.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if not isinstance(given, Operator):
+        hint = 'opforge.load("PACKAGE:Name")[0] returns a declared one' if isinstance(given, str) else None
+        raise ArgumentError("this is no operator", where=where, expected="an Operator", got=repr(given), hint=hint)
 
 
 class Entries(Generic[E]):
@@ -133,8 +144,9 @@ class Entries(Generic[E]):
         """Return the entry of an operator, building and registering its library where that has not happened yet.
 
         Raises:
-            ArgumentError: another declaration of the name is registered; the message names both.
+            ArgumentError: another declaration of the name is registered (the message names both), or this is none.
         """
+        require_operator(operator, self._package)
         entry = self.find_declared(operator)
         if entry is None:
             self.register_library(library_for([operator]))

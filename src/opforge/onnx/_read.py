@@ -10,7 +10,9 @@ from opforge.errors import ArgumentError
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["read_model"]
+__all__ = ["compiled_hint", "read_model"]
+
+_BIN = b"\x89OFB"  # how a .bin begins
 
 
 def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
@@ -31,7 +33,16 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
         raise ArgumentError("a file of this model cannot be read", where=str(path), got=str(problem)) from None
     except Exception as problem:  # protobuf's and onnx's own kinds
         got = f"{type(problem).__name__}: {problem}"
-        raise ArgumentError("not an ONNX model", where=str(path), expected="a protobuf file", got=got) from None
+        raise ArgumentError(
+            "not an ONNX model", where=str(path), expected="a protobuf file", got=got, hint=compiled_hint(path)
+        ) from None
     if not model.HasField("graph"):
         raise ArgumentError("not an ONNX model", where=str(path), expected="a model with a graph", got="no graph")
     return model
+
+
+def compiled_hint(path: Path) -> str | None:
+    """Return what to do where a file that should be a model is a compiled one."""
+    with path.open("rb") as stream:
+        found = stream.read(len(_BIN)) == _BIN
+    return "this is a compiled .bin; name the .onnx that it was made from" if found else None

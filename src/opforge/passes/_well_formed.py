@@ -43,11 +43,11 @@ def quietly(read: Callable[[Any], T], source: Any) -> T:  # noqa: ANN401 - a pat
         logger.setLevel(before)
 
 
-def unreadable(what: str, error: BaseException, where: str | None = None) -> ArgumentError:
+def unreadable(what: str, error: BaseException, where: str | None = None, hint: str | None = None) -> ArgumentError:
     """Say the innermost cause: what stands around it names whole graphs."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return ArgumentError(what, where=where, got=f"{type(error).__name__}: {error}")
+    return ArgumentError(what, where=where, got=f"{type(error).__name__}: {error}", hint=hint)
 
 
 def require(model: ir.Model) -> None:

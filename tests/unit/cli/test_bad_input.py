@@ -302,3 +302,8 @@ def test_a_model_that_is_no_valid_onnx_is_shown_and_refused(opforge, folder):
 def test_a_wrong_mode_is_wrong_use(opforge, folder, monkeypatch):
     monkeypatch.setenv("OPFORGE_JIT", "sometimes")
     refused(opforge("check", "opforge.ops:custom_gelu", "--level", "quick"), "OPFORGE_JIT", "auto, off or require")
+
+
+def test_a_bin_where_a_model_is_wanted(opforge, gate):
+    for command in (("compile",), ("run", "--random", "--engine", "onnxruntime")):
+        refused(opforge(command[0], str(gate / "gate.bin"), *command[1:]), "name the .onnx that it was made from")

@@ -8,6 +8,7 @@ import pytest
 
 import opforge as of
 from opforge.cli import main
+from opforge.cli._output import left_out
 from opforge.onnx import one_node_model
 
 pytestmark = pytest.mark.compiler
@@ -66,6 +67,15 @@ def test_compare_all_engines(swish, capsys):
     code, result = said(capsys, "compare", str(swish), "--engine", "all")
     assert code == 0 and result["passed"] and result["reference"] == "reference"
     assert {"opforge", "onnxruntime"} <= {row["engine"] for row in result["rows"]}
+
+
+def test_an_engine_that_is_left_out_says_why_on_one_line(capsys):
+    left_out(
+        {"reference": "reference: it fails\n  expected: f32\n  got: " + "x" * 200 + "\nmore", "other": "takes .onnx"}
+    )
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "left out reference: it fails; got " + "x" * 160 + "..."
+    assert second == "left out other: takes .onnx"
 
 
 def test_bench_all_engines(swish, capsys):

@@ -267,3 +267,8 @@ def test_a_changed_operator_of_the_same_name_is_refused():
     ):
         second(jnp.ones(2))
     registry.unregister(second)
+
+
+def test_a_name_is_no_operator():
+    with pytest.raises(ArgumentError, match=r"(?s)opforge.jax: this is no operator.*got: 'Gelu'.*opforge.load"):
+        of.jax.register("Gelu")

@@ -88,6 +88,10 @@ def test_frozen_and_unknown_keywords():
         of.tensorflow.Layer(mod_sigmoid, level=1)
     with pytest.raises(ArgumentError, match=r"(?s)not declared in this process.*com.example::None:1"):
         of.tensorflow.Layer("com.example::None:1")
+    with pytest.raises(
+        ArgumentError, match=r"opforge.tensorflow.Layer: this is no operator\n.*\n  got: <ufunc 'tanh'>"
+    ):
+        of.tensorflow.Layer(np.tanh)
 
 
 def test_tf_data_maps_in_parallel():

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from opforge.errors import ArgumentError
+from opforge.onnx._read import compiled_hint
 from opforge.passes import _well_formed
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def _read(path: Path) -> tuple[ir.Model, str]:
     try:
         model = _well_formed.quietly(ir.load, path)
     except Exception as error:  # protobuf raises many kinds
-        raise _well_formed.unreadable("the file is not an ONNX model", error, str(path)) from error
+        hint = compiled_hint(path)
+        raise _well_formed.unreadable("the file is not an ONNX model", error, str(path), hint) from error
     _well_formed.require(model)
     return model, content.hexdigest()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opforge.cli._output import emit, json_option, progress, table
+from opforge.cli._output import emit, json_option, left_out, progress, table
 from opforge.cli._targets import load_packages, parse_sizes
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def command(
         first = result.rows[0].engine
         table(None, ("engine", "load ms", "median ms", "best ms", f"{first} / it", "max |difference|"), rows)
         click.echo(f"medians of {rounds} interleaved blocks")
-        for name, reason in result.skipped.items():
-            click.echo(f"left out {name}: {reason.splitlines()[0]}")
+        left_out(result.skipped)
 
     emit({"model": str(model), **result.as_dict()}, as_json, text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opforge.cli._output import emit, json_option, progress, table
+from opforge.cli._output import emit, json_option, left_out, progress, table
 from opforge.cli._targets import author_code, load_factory, load_packages, parse_inputs, parse_sizes
 from opforge.errors import ArgumentError
 
@@ -132,5 +132,4 @@ def _print(result: Comparison) -> None:
     for row in result.rows:
         if not row.difference.passed:
             click.echo(f"FAILED {row.engine}, {row.output}: {row.explain(result)}")
-    for name, reason in result.skipped.items():
-        click.echo(f"left out {name}: {reason.splitlines()[0]}")
+    left_out(result.skipped)

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from opforge._files import whole_file
-from opforge.cli._output import emit, json_option, progress, shape_text, table
+from opforge.cli._output import emit, json_option, left_out, progress, shape_text, table
 from opforge.cli._targets import load_packages, parse_inputs, parse_sizes
 from opforge.errors import ArgumentError, OpforgeError
 
@@ -109,8 +109,7 @@ def command(
             if engine == "all":
                 click.echo(f"{run['engine']}:")
             _print(run)
-        for name, reason in skipped.items():
-            click.echo(f"left out {name}: {reason.splitlines()[0]}")
+        left_out(skipped)
 
     emit(content, as_json, text)
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from opforge.errors import ArgumentError
+from opforge.frameworks._entries import require_operator
 from opforge.schema import DType, Operator, registry
 
 __all__ = ["Layer"]
@@ -35,9 +36,10 @@ class Layer(keras.layers.Layer):  # type: ignore[misc]
                 ``dtype`` and ``trainable``.
 
         Raises:
-            ArgumentError: a name is neither an input, an attribute nor an option, or the operator is not declared.
+            ArgumentError: a name is neither an input, an attribute nor an option; or there is no such operator.
         """
         self.operator = _declared(operator) if isinstance(operator, str) else operator
+        require_operator(self.operator, "opforge.tensorflow.Layer")
         signature = self.operator.signature
         inputs = {p.name for p in signature.inputs}
         attributes = {a.name for a in signature.attributes}
