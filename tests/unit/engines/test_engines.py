@@ -120,6 +120,8 @@ def test_an_engine_measures_its_nodes(name, swish):
     times = find_engine(name).profile(swish, x, runs=3, threads=1)
     assert times and {t.runs for t in times} == {3}
     assert all(t.operator and t.device and t.nanoseconds >= 0 for t in times)
+    with pytest.raises(ArgumentError, match=r"there is no such input|ONNX Runtime refused these inputs"):
+        find_engine(name).profile(swish, {"z": x["x"]}, runs=3, threads=1)
 
 
 def test_the_evaluator_measures_nothing(swish):
