@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ __all__ = ["quantise"]
 
 Array = np.ndarray[Any, Any]
 I32 = 6
+MOST_GROUPS = 64
+"""Groups of an integer convolution up to which it is written as one without."""
 
 
 def quantise(graph: Graph) -> None:
@@ -109,7 +112,10 @@ def _integer(r: Rewriter, node: Node) -> None:
         if bias is not None and bias.data is None:
             return
         terms.bias = None if bias is None else bias.data
-        _convolution(r, [node], x, w, terms, node.output)
+        group = int(node.attributes.get("group", 1))
+        if _worth_whole(w.stored.shape, group):
+            w, group = w.whole(group), 1
+        _convolution(r, [node], x, w, terms, node.output, group)
     elif weight.data.ndim == 2 and _sizes_fit(w, weight.data.shape[1]) and x.rank is not None and x.rank >= 1:
         w, made, out, nodes = w.centred(1), terms, node.output, [node]
         if not linear:
@@ -198,7 +204,7 @@ def _floating(r: Rewriter, node: Node) -> None:
         return  # a convolution that gives f32 stays one of the blocked kernels
     terms.scale = q.vector(f"{out.name}__scale", product_scale, FLOAT)
     if conv:
-        _convolution(r, nodes, x, w, terms, out, clipped)
+        _convolution(r, nodes, x, w, terms, out, int(node.attributes.get("group", 1)), clipped)
     else:
         w = w.centred(1)
         r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, terms, out, {}, _origin(nodes)), *clipped)
@@ -274,11 +280,12 @@ def _convolution(
     w: q.Weights,
     terms: _Terms,
     out: Value,
+    group: int,
     after: Sequence[Node] = (),
 ) -> None:
     """Replace a convolution that the packed kernels serve; others keep their form."""
     a, shape = nodes[0].attributes, w.stored.shape
-    group, dilations = int(a.get("group", 1)), list(a.get("dilations") or [1, 1])
+    dilations = list(a.get("dilations") or [1, 1])
     depthwise = group > 1 and shape[1] == 1 and shape[0] == group
     fits = w.stored.ndim == 4 and x.rank == 4 and a.get("auto_pad", "NOTSET") == "NOTSET"
     pads = list(a.get("pads") or [0, 0, 0, 0])
@@ -297,6 +304,12 @@ def _convolution(
         "pads": pads,
     }
     r.replace(nodes, _product("IntegerConv", packing, x, w, terms, out, attributes, _origin(nodes)), *after)
+
+
+def _worth_whole(shape: Sequence[int], group: int) -> bool:
+    """Tell whether products with nothing cost less than the plain loop, which groups would run in."""
+    few = 1 < group <= MOST_GROUPS and len(shape) == 4 and shape[0] % group == 0
+    return few and (shape[1], shape[0]) != (1, group) and math.prod(shape) * group <= q.LIMIT
 
 
 def _one(value: Value | None) -> bool:

@@ -216,6 +216,15 @@ class Weights:
             return self
         return replace(self, stored=left.astype(np.int8), zero=np.zeros(1, np.int32))
 
+    def whole(self, group: int) -> Weights:
+        """Write images of a convolution with groups as those of one without: other channels have the zero point."""
+        outputs, inner, *window = self.stored.shape
+        zeros = self.zero.astype(np.int8).reshape(-1, 1, 1, 1)
+        data = np.broadcast_to(zeros, (outputs, inner * group, *window)).copy()
+        for g, rows in enumerate(np.split(np.arange(outputs), group)):
+            data[rows, g * inner : (g + 1) * inner] = self.stored[rows]
+        return replace(self, stored=data)
+
     def stacked(self) -> Weights:
         """Write images less their zero points as bytes, one below the other, whose sum they are."""
         left = self.stored.astype(np.int16) - self.zero.astype(np.int16).reshape(-1, 1, 1, 1)
