@@ -7,10 +7,10 @@ from itertools import product
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from opforge.bin import program as programs
-from opforge.errors import OpforgeError
+from opforge.errors import MissingOperatorError, OpforgeError
 from tests.unit.compiler.graphs import compiled, model, native, node, ops
 from tests.unit.compiler.program_reference import Runner
 
@@ -132,6 +132,16 @@ def test_matmul_nbits(bits, zeros, half):
     want = x.astype(np.float64) @ wide.astype(np.float64)
     got = native(program, {"x": x})["y"].astype(np.float64)
     np.testing.assert_allclose(got, want, rtol=2e-3 if half else 1e-5, atol=1e-2 if half else 1e-4)
+
+
+@pytest.mark.parametrize("name", ["c", "s", "z"])
+def test_matmul_nbits_of_other_sizes_is_not_served(name):
+    proto, _ = _nbits(4, zeros=True, half=False)
+    tensor = next(t for t in proto.graph.initializer if t.name == name)
+    data = numpy_helper.to_array(tensor).reshape(-1)[:-1]
+    tensor.CopyFrom(numpy_helper.from_array(data, name))
+    with pytest.raises(MissingOperatorError, match="MatMulNBits"):
+        compiled(proto)
 
 
 @pytest.mark.parametrize("change", [{"bits": 3}, {"group": 12}, {"zero": 16}, {"K": 208}, {"N": 81}, {"group": 8}])

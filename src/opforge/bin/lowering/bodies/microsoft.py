@@ -28,6 +28,8 @@ def _matmul_nbits(b: Body, node: ir.Node) -> list[str] | None:
     groups = -(-k // block)
     if (b.has(3) and zeros is None) or scales.size != n * groups or (zeros is not None and zeros.dtype != np.uint8):
         return None
+    if packed.size % n:
+        return None
     codes = _codes(packed.reshape(n, -1), bits)[:, :k]
     rows = -(-groups * bits // 8)
     if codes.shape != (n, k) or (zeros is not None and zeros.size != n * rows):
