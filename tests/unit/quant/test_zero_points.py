@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto as T
+from onnx.reference import ReferenceEvaluator
 
+import opforge as of
+from opforge.bin.format import read
+from opforge.errors import OpforgeError
 from tests.unit.quant.test_fusion import model, run
 from tests.unit.quant.test_products import bytes_of, convolution, requantized
 
@@ -110,6 +114,35 @@ def test_dynamic_quantisation_of_images(group: int, tmp_path: Path) -> None:
     operators, got, wanted = run(net, tmp_path, x=RNG.normal(size=(2, 6, 8, 7)).astype(np.float32))
     assert operators.count("IntegerConv") == 1
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 3, 6])
+@pytest.mark.parametrize("window", [{}, {"pads": [2, 1], "strides": [2]}, {"pads": [0, 3], "dilations": [2]}])
+def test_lines_are_images_of_one_row(group: int, window: dict[str, Any], tmp_path: Path) -> None:
+    x, w = bytes_of(RNG, U8, 2, 6, 19), bytes_of(RNG, U8, 6 if group == 6 else 12, 6 // group, 4)
+    given: dict[str, tuple[int, list[Any]]] = {"x": (T.UINT8, ["N", 6, "L"])}
+    for zero in zero_points(U8, len(w)):
+        text = f"y = ConvInteger(x, w, xz, wz) | group={group}, " + ", ".join(f"{k}={v}" for k, v in window.items())
+        net = model(text, given, T.INT32, w=w, wz=zero, xz=U8(9))
+        of.compile(net, tmp_path / "m.bin")
+        assert "IntegerConv" in [n.op for n in read(tmp_path / "m.bin").program.graphs[0].nodes]
+        [got] = of.Session(tmp_path / "m.bin").run({"x": x}).values()
+        before, after = window.get("pads", [0, 0])
+        flat = {"pads": [0, before, 0, after]}
+        flat |= {k: [1, *window[k]] for k in ("strides", "dilations") if k in window}
+        wanted = sums(x[:, :, None], w[:, :, None], 9, zero, group, flat)[:, :, 0]
+        assert np.array_equal(got, wanted)
+        if zero.ndim == 0:  # the reference takes zero points per channel of images alone
+            assert np.array_equal(got, ReferenceEvaluator(net).run(None, {"x": x})[0])
+
+
+def test_zero_points_of_another_number_than_the_outputs_are_refused(tmp_path: Path) -> None:
+    """With the runtime's words: the compiler leaves such nodes alone."""
+    w = bytes_of(RNG, U8, 12, 3, 3, 3)
+    given: dict[str, tuple[int, list[Any]]] = {"x": (T.UINT8, [1, 6, 9, 9])}
+    net = model("y = ConvInteger(x, w, -, wz) | group=2", given, T.INT32, w=w, wz=np.arange(5, dtype=U8))
+    with pytest.raises(OpforgeError, match="a zero point, scale, bias or the output of a quantised convolution"):
+        of.compile(net, tmp_path / "m.bin")
 
 
 def test_sums_that_leave_32_bits_wrap(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from opforge.passes._dims import Dim
 __all__ = ["quantise"]
 
 Array = np.ndarray[Any, Any]
-I32 = 6
+I32, I64 = 6, 7
 MOST_GROUPS = 64
 """Groups of an integer convolution up to which it is written as one without."""
 
@@ -112,15 +112,40 @@ def _integer(r: Rewriter, node: Node) -> None:
         if bias is not None and bias.data is None:
             return
         terms.bias = None if bias is None else bias.data
-        group = int(node.attributes.get("group", 1))
+        if not _sizes_fit(w, weight.data.shape[0]):
+            return
+        attributes, out = node.attributes, node.output
+        views: list[list[Node]] = [[], []]
+        if weight.data.ndim == x.rank == 3:
+            w, attributes = replace(w, stored=w.stored[:, :, None]), _of_images(attributes)
+            views = [[_view("Unsqueeze", x, None, node)], [_view("Squeeze", None, out, node)]]
+            x, out = views[0][0].output, views[1][0].inputs[0] or out
+        group = int(attributes.get("group", 1))
         if _worth_whole(w.stored.shape, group):
-            w, group = w.whole(group), 1
-        _convolution(r, [node], x, w, terms, node.output, group)
+            w, attributes = w.whole(group), {**attributes, "group": 1}
+        _convolution(r, [node], x, w, terms, out, attributes, *views)
     elif weight.data.ndim == 2 and _sizes_fit(w, weight.data.shape[1]) and x.rank is not None and x.rank >= 1:
         w, made, out, nodes = w.centred(1), terms, node.output, [node]
         if not linear:
             out, nodes = _scaled(r, node, made, weight.data.shape[1])
         r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, made, out, {}, _origin(nodes)))
+
+
+def _of_images(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of a convolution along a line as those of one over images of one row."""
+    steps = {name: [1, *(attributes.get(name) or [1])] for name in ("strides", "dilations")}
+    before, after = attributes.get("pads") or [0, 0]
+    return {**attributes, **steps, "pads": [0, before, 0, after]}
+
+
+def _view(op: str, line: Value | None, out: Value | None, node: Node) -> Node:
+    """Make the Unsqueeze of lines to images or the Squeeze back; the image is a new value."""
+    known = line or out
+    assert known is not None
+    dims = None if known.dims is None else [*known.dims[:2], Dim.of(1), *known.dims[2:]]
+    image = Value(f"{node.output.name}__{op.lower()}", known.dtype, dims)
+    axes = q.vector(f"{image.name}__axes", np.array([2], np.int64), I64)
+    return Node("", op, 13, [line or image, axes], [out or image], {}, node.origin)
 
 
 def _scaled(r: Rewriter, node: Node, terms: _Terms, n: int) -> tuple[Value, list[Node]]:
@@ -204,7 +229,7 @@ def _floating(r: Rewriter, node: Node) -> None:
         return  # a convolution that gives f32 stays one of the blocked kernels
     terms.scale = q.vector(f"{out.name}__scale", product_scale, FLOAT)
     if conv:
-        _convolution(r, nodes, x, w, terms, out, int(node.attributes.get("group", 1)), clipped)
+        _convolution(r, nodes, x, w, terms, out, node.attributes, after=clipped)
     else:
         w = w.centred(1)
         r.replace(nodes, _product("IntegerMatMul", "integer16", x, w, terms, out, {}, _origin(nodes)), *clipped)
@@ -280,11 +305,12 @@ def _convolution(
     w: q.Weights,
     terms: _Terms,
     out: Value,
-    group: int,
+    a: dict[str, Any],
+    before: Sequence[Node] = (),
     after: Sequence[Node] = (),
 ) -> None:
     """Replace a convolution that the packed kernels serve; others keep their form."""
-    a, shape = nodes[0].attributes, w.stored.shape
+    group, shape = int(a.get("group", 1)), w.stored.shape
     dilations = list(a.get("dilations") or [1, 1])
     depthwise = group > 1 and shape[1] == 1 and shape[0] == group
     fits = w.stored.ndim == 4 and x.rank == 4 and a.get("auto_pad", "NOTSET") == "NOTSET"
@@ -303,7 +329,8 @@ def _convolution(
         "dilations": dilations,
         "pads": pads,
     }
-    r.replace(nodes, _product("IntegerConv", packing, x, w, terms, out, attributes, _origin(nodes)), *after)
+    made = _product("IntegerConv", packing, x, w, terms, out, attributes, _origin(nodes))
+    r.replace(nodes, *before, made, *after)
 
 
 def _worth_whole(shape: Sequence[int], group: int) -> bool:
