@@ -172,7 +172,9 @@ def test_nodes_whose_types_or_versions_have_no_kernel(monkeypatch):
     nodes = [node("Hardmax", "x", "h"), node("Hardmax", "h", "y"), node("Identity", "z", "w")]
     with pytest.raises(UnsupportedError) as caught:
         inputs = {"x": [4, 4], "z": (TensorProto.COMPLEX64, [2])}
-        compiled(model(nodes, inputs, outputs="y w"), require_kernels=True)
+        mixed = model(nodes, inputs, outputs="y w")
+        mixed.graph.output[1].type.tensor_type.elem_type = TensorProto.COMPLEX64
+        compiled(mixed, require_kernels=True)
     text = str(caught.value)
     assert "Hardmax (2 nodes: Hardmax_h, Hardmax_y): the runtime has no kernel for its version 13" in text
     assert "COMPLEX64 (2 nodes: z, w): the runtime has no tensors of this type" in text
