@@ -83,11 +83,14 @@ def export(
     except ExportError:
         raise
     except Exception as problem:
+        hint = "see torch.export for what a module may do; operators of opforge export as they are"
+        if isinstance(problem, ModuleNotFoundError) and problem.name == "onnxscript":
+            hint = "pip install 'opforge[torch]'"
         raise ExportError(
             "torch cannot export this module",
             where=type(module).__name__,
             got=f"{type(problem).__name__}: {problem}",
-            hint="see torch.export for what a module may do; operators of opforge export as they are",
+            hint=hint,
         ) from problem
     finally:
         module.train(training)

@@ -162,3 +162,12 @@ def test_models_beyond_one_message_keep_their_tensors_beside_them(tmp_path, monk
     with pytest.raises(OSError, match="no space"):
         _write.write_model(model, tmp_path / "big.onnx")
     assert sorted(p.name for p in tmp_path.iterdir()) == names
+
+
+def test_an_exporter_that_is_not_installed_is_named(monkeypatch):
+    def missing(*arguments):
+        raise ModuleNotFoundError("No module named 'onnxscript'", name="onnxscript")
+
+    monkeypatch.setattr("opforge.onnx.export_torch._export_dynamo", missing)
+    with pytest.raises(ExportError, match=r"(?s)onnxscript.*to do: pip install 'opforge\[torch\]'"):
+        of.torch.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))

@@ -193,6 +193,12 @@ def test_operators_of_onnxruntime_itself_may_stand_beside_ours():
         of.onnxruntime.session(make_model(nodes, *sides, domains))
 
 
+def test_without_onnxruntime_the_way_to_get_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs onnxruntime.*pip install 'opforge\[onnxruntime\]'"):
+        of.onnxruntime.session(formula_model())
+
+
 def test_a_version_before_the_operator_is_refused():
     operator = of.formula("test.ort::Late", since=3)(lambda x: x)
     try:

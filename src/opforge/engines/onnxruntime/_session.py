@@ -70,7 +70,13 @@ def open_session(
         ArgumentError: nodes do not fit their operators: attributes, numbers of inputs, dtypes.
         UnsupportedError: ONNX Runtime refuses the model; its words are under ``got``.
     """
-    import onnxruntime
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
+        message = "opforge.onnxruntime needs onnxruntime, which is not installed: pip install 'opforge[onnxruntime]'"
+        raise ModuleNotFoundError(message, name="onnxruntime") from None
 
     path = Path(model) if isinstance(model, str | Path) else None
     where = "model" if path is None else str(path)
