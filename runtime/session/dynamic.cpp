@@ -99,12 +99,14 @@ Status DynamicRun::allocate_bytes(int64_t bytes, BlockRef* memory) {
   const bool affordable = model_.affordable(pool_.live_bytes() + bytes);
   if (affordable) *memory = pool_.get(bytes);
   if (affordable && *memory) return OPFORGE_STATUS_OK;
-  return error_
-      ->fail(OPFORGE_STATUS_OUT_OF_MEMORY,
-             affordable ? "no memory for a tensor"
-                        : "the values of a run take more memory than the session allows")
-      .found("%lld bytes asked for, %lld in use", static_cast<long long>(bytes),
-             static_cast<long long>(pool_.live_bytes()));
+  if (affordable) {
+    error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for a tensor");
+  } else {
+    error_->fail(OPFORGE_STATUS_OUT_OF_MEMORY, "the values of a run take more memory than the session allows")
+        .wanted("at most %lld bytes (memory_limit)", static_cast<long long>(model_.options().memory_limit));
+  }
+  return error_->found("%lld bytes asked for, %lld in use", static_cast<long long>(bytes),
+                       static_cast<long long>(pool_.live_bytes()));
 }
 
 Status DynamicRun::allocate(Slot* slot) {
