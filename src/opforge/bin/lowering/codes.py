@@ -28,8 +28,10 @@ def coded_product(node: Node) -> Node | None:
 
     Weights may be stored ``[N, K]`` behind a Transpose, with one scale, one per column, or one per group of rows.
     """
-    x, b = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
-    if not q.is_node(node, "MatMul") or x is None or b is None or x.dtype != FLOAT or b.dtype != FLOAT:
+    if not q.is_node(node, "MatMul"):
+        return None
+    x, b = node.inputs[:2]
+    if x is None or b is None or x.dtype != FLOAT or b.dtype != FLOAT:
         return None
     turned = q.is_node(b.producer, "Transpose")
     value = b.producer.inputs[0] if turned and b.producer is not None else b
