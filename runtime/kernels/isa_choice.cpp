@@ -17,4 +17,14 @@ const IsaTable& isa_table() {
   return baseline::table;
 }
 
+bool isa_bf16_pairs() {
+#if defined(OPFORGE_HAVE_V4)
+  // Asked once: in a virtual machine cpuid leaves the guest.
+  static const bool pairs = isa_level() >= kV4 && __builtin_cpu_supports("avx512bf16");
+  return pairs;
+#else
+  return false;
+#endif
+}
+
 }  // namespace opforge

@@ -4,6 +4,7 @@
 #include "kernels/isa/codes.h"
 #include "kernels/isa/functions.h"
 #include "kernels/isa/half.h"
+#include "kernels/isa/pairs.h"
 #include "kernels/isa/tile.h"
 #include "kernels/isa/transpose.h"
 
@@ -22,6 +23,25 @@ void product_tile(const float* panel, const void* b, int64_t block, int64_t k, c
   tile.finish(out);
 }
 
+#if defined(__AVX512F__)
+constexpr bool kHasPairs = true;
+#else
+constexpr bool kHasPairs = false;
+#endif
+template <class W>
+constexpr bool kPairs = false;
+template <>
+constexpr bool kPairs<BF16Pairs> = true;
+
+template <class W, int P, int NF>
+constexpr TileFn whole_tile() {
+#if defined(__AVX512F__)
+  if constexpr (kPairs<W>) return pair_tile<P, NF>;
+#endif
+  if constexpr (!kPairs<W>) return product_tile<W, P, NF, false>;
+  return nullptr;
+}
+
 constexpr int kMaxRows = 14;
 // Column groups: kMain whole blocks where rows fill the registers, more for few rows (there the stream of B
 // is the limit and needs several chains of additions at once).
@@ -33,6 +53,10 @@ constexpr int kFewRows = tile_rows(kFew, false);
 // Half weights are widened in the loop for so few rows; for more, a group of columns is widened once.
 constexpr int kHalfRows = kFewRows < 4 ? kFewRows : 4;
 
+// Whether tiles of W serve every count of rows.
+template <class W>
+constexpr bool kAnyRows = sizeof(W) == 4 || kPairs<W>;
+
 template <class W>
 struct Tiles {
   TileFn main[kMaxRows + 1] = {}, one[kMaxRows + 1] = {}, half[kMaxRows + 1] = {}, few[kMaxRows + 1] = {};
@@ -40,16 +64,16 @@ struct Tiles {
   template <int P>
   constexpr void fill() {
     if constexpr (P <= tile_rows(kMain, false)) {
-      if constexpr (sizeof(W) == 4) main[P] = product_tile<W, P, kMain, false>;
-      one[P] = product_tile<W, P, 1, false>;
-      half[P] = product_tile<W, P, 0, true>;
-      if constexpr (P <= kFewRows) few[P] = product_tile<W, P, kFew, false>;
+      if constexpr (kAnyRows<W>) main[P] = whole_tile<W, P, kMain>();
+      one[P] = whole_tile<W, P, 1>();
+      if constexpr (!kPairs<W>) half[P] = product_tile<W, P, 0, true>;
+      if constexpr (P <= kFewRows) few[P] = whole_tile<W, P, kFew>();
     }
     if constexpr (P > 1) fill<P - 1>();
   }
   constexpr Tiles() {
-    single[1] = product_tile<W, 1, kSingle, false>;
-    fill<sizeof(W) == 4 ? kMaxRows : kHalfRows>();
+    single[1] = whole_tile<W, 1, kSingle>();
+    fill<kAnyRows<W> ? kMaxRows : kHalfRows>();
   }
 };
 template <class W>
@@ -75,6 +99,32 @@ void pack_panel(const float* a, int64_t row, int64_t column, int64_t rows, int64
   }
   for (; i < k; ++i)
     for (int64_t p = 0; p < rows; ++p) dst[i * rows + p] = a[p * row + i];
+}
+
+// Rows of A, dense along k, rounded to bf16 into one panel [pairs of k][rows]; of an odd k the last has a
+// zero.
+void pack_pairs(const float* a, int64_t row, int64_t rows, int64_t k, float* dst) {
+  constexpr int64_t kTerms = 64;
+  alignas(64) float pairs[kMaxRows * kTerms / 2];
+  for (int64_t i = 0; i < k; i += kTerms) {
+    const int64_t terms = least(kTerms, k - i), words = (terms + 1) / 2;
+    for (int64_t p = 0; p < rows; ++p) {
+      float* to = pairs + p * kTerms / 2;
+      to[words - 1] = 0;
+      narrow_halves(true, a + p * row + i, reinterpret_cast<uint16_t*>(to), terms);
+    }
+    pack_panel(pairs, kTerms / 2, 1, rows, words, dst + i / 2 * rows);
+  }
+}
+
+void round_panel(float* panel, int64_t n) {
+  constexpr int64_t kStretch = 256;
+  uint16_t halves[kStretch];
+  for (int64_t i = 0; i < n; i += kStretch) {
+    const int64_t here = least(kStretch, n - i);
+    narrow_halves(true, panel + i, halves, here);
+    widen_halves(true, halves, panel + i, here);
+  }
 }
 
 // Rows of tile i when `rows` rows are spread evenly over `tiles` tiles.
@@ -128,7 +178,9 @@ void widen_from(const void* weights, float* to, int64_t n) {
 }
 
 // One row that lies dense is its own panel.
-OPFORGE_INLINE bool own_panel(const MatmulArgs& g, int64_t rows) { return rows == 1 && g.a_column == 1; }
+OPFORGE_INLINE bool own_panel(const MatmulArgs& g, int64_t rows) {
+  return rows == 1 && g.a_column == 1 && g.operands == OperandKind::kAsTheyAre;
+}
 
 }  // namespace
 
@@ -143,8 +195,16 @@ void pack_a_part(const MatmulArgs& g, float* panel, int64_t m0, int64_t m1, int6
   int64_t m = m0;
   for (int64_t i = 0; i < last; ++i) {
     const int64_t p = spread(m1 - m0, tiles.count, i);
-    if (i >= first) pack_panel(g.a + m * g.a_row, g.a_row, g.a_column, p, g.k, panel + (m - m0) * g.k);
+    const float* from = g.a + m * g.a_row;
+    float* to = panel + (m - m0) * g.k;
     m += p;
+    if (i < first) continue;
+    if (kHasPairs && g.operands == OperandKind::kPairs) {
+      pack_pairs(from, g.a_row, p, g.k, to);
+      continue;
+    }
+    pack_panel(from, g.a_row, g.a_column, p, g.k, to);
+    if (g.operands != OperandKind::kAsTheyAre) round_panel(to, p * g.k);
   }
 }
 
@@ -162,6 +222,15 @@ void unpack(const MatmulArgs& g, int64_t n, int64_t width) {
   const uint16_t* from = static_cast<const uint16_t*>(g.b) + n * g.k;
   for (int64_t i = 0; i < width / lanes; ++i)
     widen(g.b_kind, from + i * g.k * 16, g.unpacked + i * g.k * lanes, g.k * lanes);
+}
+
+// A half block that starts at column n, as a whole one whose other columns are zeros.
+const void* whole_block(const MatmulArgs& g, int64_t n) {
+  const uint16_t* from = static_cast<const uint16_t*>(g.b) + n * g.k;
+  uint16_t* to = reinterpret_cast<uint16_t*>(g.unpacked);
+  std::memset(to, 0, sizeof(uint16_t) * 16 * g.k);
+  for (int64_t i = 0; i < g.k; ++i) std::memcpy(to + i * 16, from + i * 8, sizeof(uint16_t) * 8);
+  return to;
 }
 
 // One row against one group of columns of coded weights, decoded in registers.
@@ -213,6 +282,11 @@ void product(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, in
       } else if (left >= 16) {
         width = 16, fn = kTiles<T>.one;
       }
+      if (kPairs<T> && width == 8) {
+        columns(g, whole_block(g, n), 0, packed, kTiles<T>.one, tiles, m0, m1, n, 16, least(8, g.n - n));
+        n += 8;
+        continue;
+      }
       const void* group = g.unpacked;
       int64_t block = g.k * 16;
       if (as_it_lies) {
@@ -233,6 +307,9 @@ void product(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, in
 
 void matmul(const MatmulArgs& g, const float* panel, int64_t m0, int64_t m1, int64_t n0, int64_t n1) {
   if (m1 <= m0 || n1 <= n0) return;
+#if defined(__AVX512F__)
+  if (g.operands == OperandKind::kPairs) return product<BF16Pairs>(g, panel, m0, m1, n0, n1);
+#endif
   const bool few = m1 - m0 <= kHalfRows;
   if (few && g.b_kind == WeightKind::kF16) return product<F16>(g, panel, m0, m1, n0, n1);
   if (few && g.b_kind == WeightKind::kBF16) return product<BF16>(g, panel, m0, m1, n0, n1);

@@ -29,6 +29,10 @@ using BlockEpilogue = void (*)(void* user, float* block, int64_t rows, int64_t c
 // How weights lie in memory; they are multiplied as f32.
 enum class WeightKind : int32_t { kF32 = 0, kF16, kBF16, kU4, kU8 };
 
+// How a product with weights of kBF16 takes A: as it is, or rounded to bf16 (kRounded: then f32 arithmetic;
+// kPairs: the instruction that multiplies pairs of bf16, only where isa_bf16_pairs() and a_column == 1).
+enum class OperandKind : int32_t { kAsTheyAre = 0, kRounded, kPairs };
+
 // Weights of kU4 and kU8: codes, of which a weight is (code - zero) * scale. [block of 16 columns][K in whole
 // words][16] words of 32 bits, each with 8 or 4 codes of one column, low bits first; scales (and zeros)
 // [block][group of `rows` rows][16].
@@ -54,6 +58,7 @@ struct MatmulArgs {
   int64_t b_rows,
       b_first;  // B was packed with so many rows (0 = k), of which the product reads k from b_first on
   WeightKind b_kind;
+  OperandKind operands;
   Codes codes;
   float* unpacked;  // for weights of another kind than f32: matmul_unpacked_floats(k)
 };
@@ -349,6 +354,8 @@ struct IsaTable {
 
 // The table for this machine: the best that the CPU runs, or what OPFORGE_ISA names. Chosen once.
 const IsaTable& isa_table();
+// Whether that table has products of pairs of bf16 and the CPU runs them.
+bool isa_bf16_pairs();
 
 #define OPFORGE_DECLARE_ISA(ISA) \
   namespace ISA {                \

@@ -14,6 +14,7 @@ using namespace kernels;
 struct MatMulState {
   int64_t k = 0, n = 0;
   WeightKind weights = WeightKind::kF32;
+  OperandKind operands = OperandKind::kAsTheyAre;
   Codes codes{};
   Activation activation;
   const float* bias = nullptr;
@@ -46,6 +47,10 @@ Status matmul_load(LoadContext& c) {
     return c.fail(&c, OPFORGE_STATUS_CORRUPT,
                   "B is not a constant f32, f16 or bf16 [K=%lld, N=%lld] packed as matmul16",
                   static_cast<long long>(s->k), static_cast<long long>(s->n));
+  const int64_t rounded = c.attributes->get_int("bf16_operands", 0);
+  if (rounded != 0 && (rounded != 1 || s->weights != WeightKind::kBF16))
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "bf16_operands is not 0, or 1 with weights of bf16");
+  if (rounded != 0) s->operands = isa_bf16_pairs() ? OperandKind::kPairs : OperandKind::kRounded;
   return load_rest(c, s, 3);
 }
 
@@ -101,7 +106,7 @@ Status matmul_run(RunContext& c) {
   if (status != OPFORGE_STATUS_OK) return status;
   MatmulArgs g{};
   g.a = a.as<float>(), g.a_row = s.k, g.a_column = 1;
-  g.b = c.inputs[1].data, g.b_kind = s.weights;
+  g.b = c.inputs[1].data, g.b_kind = s.weights, g.operands = s.operands;
   if (g.b_kind == WeightKind::kU4 || g.b_kind == WeightKind::kU8) {
     const Tensor* zeros = optional_input(c.inputs, c.n_inputs, 4);
     g.codes = s.codes;

@@ -62,8 +62,10 @@ def compile(
         out_path: the file to write; a file there is replaced in one step.
         target: what the file is compiled for; "cpu" is one packing that every instruction set reads in place.
         precision: "model" keeps the model's dtypes. "f16" and "bf16" store the weights of matrix products,
-            convolutions and recurrent cells in these types and still compute in f32; the report says how far the
-            weights moved. Inputs and outputs keep their types.
+            convolutions and recurrent cells in these types and still compute in f32, but that "bf16" also rounds
+            what is multiplied by a constant matrix to bf16, which some processors multiply faster; results then
+            differ a little between machines. The report says how far the weights moved. Inputs and outputs keep
+            their types.
         tune: measure alternatives for convolutions on this machine (tiles, strips, Winograd or direct) and store the
             faster ones as attributes of their nodes; the file still runs everywhere. A mapping gives the shapes of
             inputs to measure with; True takes 1 for an open first dimension and 64 for other open ones.

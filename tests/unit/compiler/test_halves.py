@@ -229,6 +229,21 @@ def test_precision_says_how_far_weights_beside_infinities_moved():
     assert "error 4.9e-04 of a tensor's largest element, 4.9e-04 root mean square" in report.conversions[0]
 
 
+@pytest.mark.parametrize(("precision", "operands"), [("bf16", 1), ("f16", None)])
+def test_precision_of_products(precision, operands):
+    """bf16 rounds both operands of large products, bias and epilogue behind them; f16 only stores; small ones stay."""
+    v = {"w": RNG.standard_normal((72, 64)) / 8, "b": RNG.standard_normal(64), "s": RNG.standard_normal((64, 9))}
+    v = {name: data.astype(np.float32) for name, data in v.items()}
+    nodes = [node("Gemm", "x w b", "g"), node("Tanh", "g", "t"), node("MatMul", "t s", "y")]
+    program, _ = compiled(model(nodes, {"x": ["N", 72]}, v), precision=precision)
+    assert [n.attributes.get("bf16_operands") for n in program.graphs[0].nodes] == [operands, None]
+    x = RNG.standard_normal((5, 72)).astype(np.float32)
+    kind = ml_dtypes.bfloat16 if operands else np.float16
+    given = (x.astype(kind) if operands else x).astype(np.float64)
+    want = np.tanh(given @ v["w"].astype(kind).astype(np.float64) + v["b"]) @ v["s"]
+    np.testing.assert_allclose(native(program, {"x": x})["y"], want, rtol=1e-5, atol=2e-5)
+
+
 def test_precision_rounds_weights_of_convolutions():
     weights = {"w": RNG.standard_normal((160, 160, 3, 3)).astype(np.float32)}
     proto = model([node("Conv", "x w", "y", kernel_shape=[3, 3], pads=[1] * 4)], {"x": [1, 160, 14, 14]}, weights)

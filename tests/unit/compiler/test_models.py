@@ -88,6 +88,20 @@ def test_minilm(opset):
         _compare(models.minilm(opset), program, _sentences(3, 12), 1e-5)
 
 
+def test_minilm_with_products_of_bf16():
+    """Every product with a constant matrix takes operands of bf16, and the embedding stays close."""
+    feeds = _sentences(3, 12)
+    exact = native(compiled(models.minilm(18))[0], feeds)
+    program, report = compiled(models.minilm(18), precision="bf16")
+    products = [n for n in program.graphs[0].nodes if n.op == "MatMul"]
+    assert [n.attributes.get("bf16_operands") for n in products] == [1] * 24
+    assert report.conversions[-1].startswith("weights f32 -> bf16: 24 tensors")
+    for name, got in native(program, feeds).items():
+        want = exact[name]
+        assert 0 < np.abs(got - want).max() < 0.02 * np.abs(want).max()
+        assert (got * want).sum() / np.sqrt((got**2).sum() * (want**2).sum()) > 0.9998
+
+
 def test_minilm_with_custom_operator():
     program, report = compiled(models.minilm_custom())
     assert report.custom == {"com.example::CustomGELU": "formula bytecode in 6 nodes"}

@@ -1,7 +1,8 @@
 """Weights that lie in the file, and in memory, as f16 or bf16 and are multiplied as f32.
 
 In a model of half precision these are the model's own weights, so nothing changes but their size. Where the caller
-asks for a precision, weights are rounded to it, and the report says how far they moved.
+asks for a precision, weights are rounded to it, and the report says how far they moved; with bf16, products may
+round what they are multiplied by as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ PACKINGS = ("matmul16", "conv16", "first16", "depthwise16")
 """Nodes, and packings of their weights, that half types serve; Winograd's weights, transformed, stay f32."""
 SMALLEST = 4096
 """Elements below which a narrow weight saves nothing that anybody notices."""
+ROUNDED = {"bf16": ("MatMul",)}
+"""Nodes that may round their other operand to the precision too: what processors multiply as it is."""
 
 Array = NDArray[Any]
 
@@ -50,6 +53,8 @@ def narrow_weights(graph: Graph, precision: str) -> list[str]:
                 made[value] = _exact(value) if precision == "model" else _rounded(value, precision, moved, refused)
             if (narrow := made[value]) is not None:
                 node.inputs[k] = narrow
+                if node.op in ROUNDED.get(precision, ()):
+                    node.attributes["bf16_operands"] = 1
     lines = [_summary(precision, moved)] if moved else []
     if precision != "model" and not moved and not refused:
         lines = [f"weights stay as they are: no product of f32 has {SMALLEST} of them that {precision} could hold"]
