@@ -30,7 +30,8 @@ Examples:
     "--precision",
     default="model",
     show_default=True,
-    help="What large weights are stored in: f16 or bf16, computed with in f32 all the same; `model` keeps the model's.",
+    help="What large weights are stored in: f16, computed with in f32 all the same, or bf16, which matrix products may "
+    "multiply as it is; `model` keeps the model's.",
 )
 @click.option(
     "--operators",
