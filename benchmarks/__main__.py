@@ -1,4 +1,8 @@
-"""Run the cases in fresh processes, print a table, write build/bench/results.json."""
+"""Run the cases in fresh processes, print a table, write build/bench/results.json.
+
+The file is written after every case, so that a run that is stopped keeps what it measured. Where only some cases
+are named, the rows of the others stay, if they were measured on the same machine with the same packages.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ def main() -> int:
         print("\n".join(c.name for c in cases))
         return 0
     rows: list[dict[str, Any]] = []
+    kept = _kept(cases) if options.names else []
     left_out = []
     for case in cases:
         lacking = [name for name in case.needs if util.find_spec(name) is None]
@@ -46,7 +51,9 @@ def main() -> int:
         found = _rows(case, rounds)
         rows += found
         print(", ".join(f"{r['peer']} {r['ratio']:.2f}x" for r in found), flush=True)
-    _write(rows)
+        _write(rows + kept)
+    if rows:
+        print(f"\nwrote {OUT / 'results.json'}")
     _print(rows)
     for line in left_out:
         print("left out:", line)
@@ -103,11 +110,30 @@ def _interval(values: list[float]) -> tuple[float, float]:
     return medians[50], medians[1949]
 
 
+def _kept(cases: list[Case]) -> list[dict[str, Any]]:
+    """Return the rows of an earlier run on this machine that these cases do not measure anew."""
+    try:
+        if json.loads((OUT / "machine.json").read_text()) != machine():
+            return []
+        rows: list[dict[str, Any]] = json.loads((OUT / "results.json").read_text())
+    except (OSError, ValueError):
+        return []
+    return [r for r in rows if not any(_is_of(r, c) for c in cases)]
+
+
+def _is_of(row: dict[str, Any], case: Case) -> bool:
+    return bool(row["case"] == case.name or row["case"].startswith(f"{case.name}: "))
+
+
 def _write(rows: list[dict[str, Any]]) -> None:
+    """Write the rows in the order of the cases; those of cases that are no more fall out."""
+    cases = all_cases()
+    ordered = [r for c in cases for r in rows if _is_of(r, c)]
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (OUT / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n")
-    print(f"\nwrote {OUT / 'results.json'}")
+    for name, data in (("results.json", ordered), ("machine.json", machine())):
+        partial = OUT / f"{name}.partial"
+        partial.write_text(json.dumps(data, indent=1) + "\n")
+        partial.replace(OUT / name)
 
 
 def machine() -> dict[str, Any]:
