@@ -29,9 +29,7 @@ constexpr bool kHasPairs = true;
 constexpr bool kHasPairs = false;
 #endif
 template <class W>
-constexpr bool kPairs = false;
-template <>
-constexpr bool kPairs<BF16Pairs> = true;
+constexpr bool kPairs = std::is_same_v<W, BF16Pairs>;
 
 template <class W, int P, int NF>
 constexpr TileFn whole_tile() {

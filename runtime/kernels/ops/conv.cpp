@@ -28,7 +28,7 @@ bool tap_by_tap(const Plan& p) { return p.out_group() <= 2; }
 // Outputs of a unit: a multiple of 16 whose gathered inputs take about 256 KB.
 int64_t unit_outputs(const Plan& p) {
   const int64_t fit = 65536 / greater<int64_t>(p.terms(), 1) / 16 * 16;
-  return lesser<int64_t>(greater<int64_t>(16, fit), (p.w.out_size() + 15) / 16 * 16);
+  return greater<int64_t>(16, lesser<int64_t>(fit, (p.w.out_size() + 15) / 16 * 16));  // of none, too
 }
 int64_t gathered_floats(const Plan& p) { return scratch_floats(p.terms() * unit_outputs(p)); }
 int64_t weights_floats(const Plan& p) {

@@ -60,7 +60,7 @@ struct Cut {
     const int64_t taps = greater<int64_t>(1, w.taps());
     rows = lesser(all, greater<int64_t>(1, lesser<int64_t>(2048, 65536 / taps) / width));
     pixels = rows * width;
-    outputs = lesser(p.out_group(), greater<int64_t>(1, 65536 / pixels / taps));
+    outputs = greater<int64_t>(1, lesser(p.out_group(), 65536 / pixels / taps));  // of none, too
     units = ceil_div(p.out_group(), outputs);
     lines = greater<int64_t>(1, lesser(outputs * taps, 65536 / pixels));
     panel = scratch_floats(isa_table().matmul_panel_floats(lines, p.in_group()));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opforge.errors import ArgumentError
 from tests.unit.kernels.graphs import Net, c16, formula
 
 
@@ -99,3 +100,25 @@ def test_strides_whose_product_is_large():
     y = net.node("Conv", operands, layout=c16(), algorithm="direct", **sizes, **window)
     got = net.run(net.plain(y))[0]
     assert np.array_equal(got, np.broadcast_to(np.float32([5, 7, 5]).reshape(1, 1, 3, 1), (1, 8, 3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "size"), [(1, 2, 0, 3), (0, 2, 3, 3), (1, 0, 3, 3), (1, 2, 3, 0)]
+)
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_plain_convolutions_of_nothing(operator, batch, channels, outputs, size):
+    """Images, channels, outputs or pixels that are none: the outputs of one product were 0, and divided by."""
+    net = Net()
+    x = net.feed(np.ones((batch, channels, 4, size, 5), np.float32))
+    w = np.ones((outputs, channels, 1, 1, 2) if operator == "Conv" else (channels, outputs, 1, 1, 2), np.float32)
+    bias = net.constant(np.full(outputs, 2, np.float32))
+    y = net.node(operator, [x, net.constant(w), bias], domain="", kernel_shape=[1, 1, 2])
+    if operator == "Conv" and outputs == 0:
+        with pytest.raises(ArgumentError, match="Conv takes plain f32"):
+            net.run(y)
+        return
+    got = net.run(y)[0]
+    width = 4 if operator == "Conv" else 6
+    assert got.shape == (batch, outputs, 4, size, width)
+    if channels == 0:
+        assert (got == 2).all()
