@@ -224,7 +224,7 @@ OPFORGE_INLINE F fused(F a, F b, F c) {
 #endif
   }
 #endif
-  F r;
+  F r = c;
   for (int i = 0; i < kCount<F>; ++i) {
     if constexpr (std::is_same_v<Lane<F>, float>) {
       r[i] = __builtin_fmaf(a[i], b[i], c[i]);
