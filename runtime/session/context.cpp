@@ -140,14 +140,14 @@ Status Context::run_stretch(size_t index, Profile* profile, Error* error) {
     return OPFORGE_STATUS_OK;
   }
   Claims claims(stretch.passes, stretch.lanes);
-  std::atomic<bool> failed{false};
+  std::atomic<int32_t> failed{0};  // a word: riscv64 exchanges no bytes without a library
   const auto work = [&](int64_t begin, int64_t end) {
     Error mine;
     for (int64_t lane = begin; lane < end; ++lane) {
       for (int64_t first = 0, last = 0; claims.next(lane == 0 ? last : -1, &first, &last);) {
-        for (int64_t pass = first; pass < last && !failed.load(std::memory_order_relaxed); ++pass) {
+        for (int64_t pass = first; pass < last && failed.load(std::memory_order_relaxed) == 0; ++pass) {
           if (run_pass(stretch, &lanes[static_cast<size_t>(lane)], lane, pass, profile, &mine) &&
-              !failed.exchange(true))
+              !failed.exchange(1))
             *error = mine;
         }
       }
@@ -158,7 +158,7 @@ Status Context::run_stretch(size_t index, Profile* profile, Error* error) {
       [](void* user, int64_t begin, int64_t end) { (*static_cast<decltype(&work)>(user))(begin, end); },
       const_cast<void*>(static_cast<const void*>(&work)), stretch.lanes,
       reinterpret_cast<uint64_t>(&stretch));
-  return failed ? error->status : OPFORGE_STATUS_OK;
+  return failed != 0 ? error->status : OPFORGE_STATUS_OK;
 }
 
 Status Context::step(const Step& step, RunContext* run, const Tensor* tensors, uint32_t first, bool counts,
