@@ -19,6 +19,7 @@ from opforge.schema import registry
 from tests.unit.onnxruntime.conftest import FLOAT, INT32, make_model
 
 ort = pytest.importorskip("onnxruntime")
+VERSION = tuple(int(part) for part in ort.__version__.split(".")[:2])
 pytestmark = pytest.mark.compiler
 DOMAIN = "com.example"
 
@@ -185,7 +186,7 @@ def test_operators_of_onnxruntime_itself_may_stand_beside_ours():
     sides = ({"x": (FLOAT, ["N", 5])}, {"y": (FLOAT, None)})
     domains = ((DOMAIN, 1), ("com.microsoft", 1))
     x = np.linspace(-3, 3, 15, dtype=np.float32).reshape(3, 5)
-    for options in ({}, {"provider": True}):
+    for options in ({}, {"provider": True})[: 2 if VERSION >= (1, 23) else 1]:  # older ones take no provider
         (y,) = of.onnxruntime.session(make_model(nodes, *sides, domains), **options).run(None, {"x": x})
         np.testing.assert_allclose(y, gelu(x) / (1 + np.exp(-gelu(x))), rtol=1e-5, atol=1e-6)
     nodes[1].op_type = "QuickGela"  # one that it does not have
