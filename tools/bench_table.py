@@ -66,7 +66,11 @@ def whole(rows: list[Row]) -> str:
 def short(rows: list[Row], groups: list[str]) -> str:
     """Return one line per case of some groups with the ratio to each peer, and geometric means."""
     chosen = [row for row in rows if row.get("group") in groups]
-    peers = list(dict.fromkeys(row["peer"] for row in chosen))
+    cases = {row["case"] for row in chosen}
+    peers = [
+        p for p in dict.fromkeys(row["peer"] for row in chosen) if sum(r["peer"] == p for r in chosen) == len(cases)
+    ]
+    chosen = [row for row in chosen if row["peer"] in peers]  # those that every case has
     lines = ["| case | threads | opforge | " + " | ".join(f"ratio to {p}" for p in peers) + " |"]
     lines.append("|" + "---|" * (3 + len(peers)))
     for case in dict.fromkeys(row["case"] for row in chosen):
