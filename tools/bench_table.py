@@ -67,10 +67,9 @@ def short(rows: list[Row], groups: list[str]) -> str:
     """Return one line per case of some groups with the ratio to each peer, and geometric means."""
     chosen = [row for row in rows if row.get("group") in groups]
     cases = {row["case"] for row in chosen}
-    peers = [
-        p for p in dict.fromkeys(row["peer"] for row in chosen) if sum(r["peer"] == p for r in chosen) == len(cases)
-    ]
-    chosen = [row for row in chosen if row["peer"] in peers]  # those that every case has
+    counts = {p: sum(r["peer"] == p for r in chosen) for p in dict.fromkeys(row["peer"] for row in chosen)}
+    peers = [p for p, count in counts.items() if 2 * count >= len(cases)]  # a column for those of some cases is empty
+    chosen = [row for row in chosen if row["peer"] in peers]
     lines = ["| case | threads | opforge | " + " | ".join(f"ratio to {p}" for p in peers) + " |"]
     lines.append("|" + "---|" * (3 + len(peers)))
     for case in dict.fromkeys(row["case"] for row in chosen):

@@ -235,7 +235,8 @@ def test_bench_table_prints_the_results(tmp_path):
     }
     other = {**row, "case": "net", "group": "models", "peer_value": 4e-3, "ratio": 4.0, "limit": None, "verdict": ""}
     third = {**other, "case": "net two", "ratio": 1.0, "peer": "jax"}
-    (tmp_path / "results.json").write_text(json.dumps([row, other, third]))
+    more = [{**other, "case": "net three"}, {**third, "case": "net three"}, {**third, "peer": "seldom"}]
+    (tmp_path / "results.json").write_text(json.dumps([row, other, third, *more]))
     script = ROOT / "tools/bench_table.py"
     done = subprocess.run(
         [sys.executable, script, tmp_path / "results.json"], capture_output=True, text=True, check=True
@@ -252,6 +253,8 @@ def test_bench_table_prints_the_results(tmp_path):
     assert "| gelu |" in first
     assert "| gelu |" not in second
     assert "| net | 1 | 1.00 ms | 4.00 |  |" in second
+    assert "seldom" in first
+    assert "seldom" not in second  # a peer of fewer than half of the cases has no column
     assert "| geometric mean | 1 | | 4.00 | 1.00 |" in second
     assert page.read_text().startswith("a\n<!-- bench begin -->\n")
     assert page.read_text().endswith("<!-- bench end -->\nb\n")
