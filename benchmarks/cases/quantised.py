@@ -87,14 +87,12 @@ def _image_model(folder: Path, name: str) -> Path:
     return path
 
 
-def _prepare_image(name: str, threads: int) -> Prepared:
-    import numpy as np
+def _against_onnxruntime(path: Path, inputs: dict[str, Any], threads: int) -> tuple[Prepared, Any, Any]:
+    """The same file compiled and in ONNX Runtime, and the first output of each."""
     import onnxruntime
 
     import opforge as of
 
-    _models.OUT.mkdir(parents=True, exist_ok=True)
-    path, inputs = _image_model(_models.OUT, name), _images.inputs(name, 1)
     target = path.with_suffix(".bin")
     of.compile(path, target)
     session = of.Session(target, threads=threads)
@@ -102,17 +100,24 @@ def _prepare_image(name: str, threads: int) -> Prepared:
     options.intra_op_num_threads = threads
     peer = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     ours, theirs = next(iter(session.run(inputs).values())), peer.run(None, inputs)[0]
+    runs = {OURS: lambda: session.run(inputs), "onnxruntime": lambda: peer.run(None, inputs)}
+    return Prepared(runs=runs), ours, theirs
+
+
+def _prepare_image(name: str, threads: int) -> Prepared:
+    import numpy as np
+
+    _models.OUT.mkdir(parents=True, exist_ok=True)
+    path, inputs = _image_model(_models.OUT, name), _images.inputs(name, 1)
+    prepared, ours, theirs = _against_onnxruntime(path, inputs, threads)
     # Single steps of early layers fall to the other side of a tie and spread; probabilities have steps of 1/255.
     assert np.abs(ours - theirs).max() <= max(0.15 * np.abs(theirs).max(), 1.01 / 255)
-    return Prepared(runs={OURS: lambda: session.run(inputs), "onnxruntime": lambda: peer.run(None, inputs)})
+    return prepared
 
 
 def _prepare(name: str, threads: int) -> Prepared:
     import numpy as np
     import onnx
-    import onnxruntime
-
-    import opforge as of
 
     _models.OUT.mkdir(parents=True, exist_ok=True)
     if name == "minilm":
@@ -121,18 +126,12 @@ def _prepare(name: str, threads: int) -> Prepared:
         path = _models.OUT / f"quantised_{name}.onnx"
         made, inputs = _products()[name]
         onnx.save(made, str(path))
-    target = path.with_suffix(".bin")
-    of.compile(path, target)
-    session = of.Session(target, threads=threads)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    peer = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    ours, theirs = next(iter(session.run(inputs).values())), peer.run(None, inputs)[0]
+    prepared, ours, theirs = _against_onnxruntime(path, inputs, threads)
     if name == "minilm":  # a step of an activation that falls to the other side shows in what follows
         assert np.abs(ours - theirs).max() < 0.5 * np.abs(theirs).max()
     else:
         assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
-    return Prepared(runs={OURS: lambda: session.run(inputs), "onnxruntime": lambda: peer.run(None, inputs)})
+    return prepared
 
 
 def _codes(rows: int, exact: bool, threads: int) -> Prepared:

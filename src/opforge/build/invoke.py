@@ -12,13 +12,9 @@ import numpy as np
 
 from opforge.build import abi
 from opforge.build.library import LibraryKernel
+from opforge.build.native import STATUS_ERRORS
 from opforge.errors import (
-    ArgumentError,
-    CorruptFileError,
-    DtypeError,
-    MissingOperatorError,
     OpforgeError,
-    UnsupportedError,
 )
 from opforge.schema.attributes import KINDS, AttributeValue
 from opforge.schema.dtypes import DType
@@ -26,14 +22,6 @@ from opforge.schema.dtypes import DType
 __all__ = ["Array", "invoke", "split_loops"]
 
 Array = np.ndarray[Any, Any]
-
-_ERRORS: dict[int, type[OpforgeError]] = {
-    1: ArgumentError,
-    2: DtypeError,
-    3: UnsupportedError,
-    5: CorruptFileError,
-    6: MissingOperatorError,
-}
 
 
 def invoke(
@@ -234,8 +222,8 @@ def _prepare(array: Array, strided: bool) -> Array:
 
 
 def _error(status: int, text: str, where: str) -> OpforgeError:
-    if status in _ERRORS:
-        return _ERRORS[status](text or f"the kernel failed with status {status}", where=where)
+    if status in STATUS_ERRORS:
+        return STATUS_ERRORS[status](text or f"the kernel failed with status {status}", where=where)
     if status == 4:
         return OpforgeError(text or "out of memory", where=where)
     return OpforgeError(text or f"the kernel failed with status {status}", where=where, hint="tell the kernel's author")

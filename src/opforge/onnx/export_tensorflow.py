@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from opforge.errors import ArgumentError, ExportError, OpforgeError
 from opforge.onnx import _tensorflow_large
+from opforge.onnx._quiet import quiet
 from opforge.onnx._rename import rename_values
 from opforge.onnx._tensorflow_inputs import traced
 from opforge.onnx._write import write_model
@@ -133,7 +133,8 @@ def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> _Con
         "extra_opset": [helper.make_opsetid(domain, version) for domain, version in domains.items()],
     }
     weights: dict[str, _tensorflow_large.Weight] = {}
-    with _quiet():
+    # what goes wrong is an error of ours
+    with quiet("tf2onnx", logging.CRITICAL):
         if _tensorflow_large.weight_bytes(concrete) > _tensorflow_large.LARGE:
             ends = [[t.name for t in side if t.dtype != tf.resource] for side in (concrete.inputs, concrete.outputs)]
             graph, weights = _tensorflow_large.freeze(concrete, *ends)
@@ -210,15 +211,3 @@ def _placed(node: Any, names: Sequence[str], counters: Sequence[str]) -> list[st
     while placed and not placed[-1]:
         placed.pop()
     return placed
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back the converter's log; what went wrong is an error of ours."""
-    logger = logging.getLogger("tf2onnx")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

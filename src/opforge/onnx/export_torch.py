@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.errors import ExportError
+from opforge.onnx._quiet import quiet
 from opforge.onnx._rename import rename_values
 from opforge.onnx._schemas import onnx_schema
 from opforge.onnx._walk import check_opset
@@ -78,7 +78,8 @@ def export(
             with torch.no_grad():
                 module(*args, **dict(kwargs or {}))  # a first call registers the operators that the module uses
             make = _export_dynamo if dynamo else _export_torchscript
-            with _quiet():
+            # lines about packages that have nothing to do with the module
+            with quiet("torch.onnx._internal.exporter._registration", logging.ERROR):
                 model = make(torch, module, args, dict(kwargs or {}), dynamic_shapes, input_names, version)
     except ExportError:
         raise
@@ -104,18 +105,6 @@ def export(
     if path is not None:
         write_model(model, Path(path))
     return model
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back the exporter's log lines about packages that have nothing to do with the module."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _export_dynamo(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from opforge.bin.lowering import channels, nhwc, side_by_side
+from opforge.bin.lowering.borders import Borders
 from opforge.bin.lowering.convolution import halo_of
 from opforge.bin.lowering.fuse import blocked_operand, same_shape
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
@@ -158,31 +159,16 @@ def _wants_blocked(node: Node, index: int) -> bool | None:
 
 
 def _convert(graph: Graph) -> None:
-    made: dict[tuple[Value, str], Value] = {}
-    order: list[Node] = []
-
-    def converted(value: Value, kind: str) -> Value:
-        key = (value, kind)
-        if key not in made:
-            made[key] = Value(f"{value.name}__{kind}", value.dtype, value.dims, layout=Layout(kind))
-            order.append(Node("opforge", "Reorder", 1, [value], [made[key]]))
-        return made[key]
-
+    borders = Borders()
     for node in graph.nodes:
         for k, value in enumerate(node.inputs):
             wants = _wants_blocked(node, k)
             if value is not None and wants is not None and wants != value.is_blocked:
-                node.inputs[k] = converted(value, "c16" if wants else "plain")
+                node.inputs[k] = borders.converted(value, "c16" if wants else "plain")
             elif value is not None and value.data is not None and node.gives_blocks and k >= 1:
                 node.inputs[k] = _channel_vector(node, k, value)
-        order.append(node)
-    for k, value in enumerate(graph.outputs):
-        if value.is_blocked:
-            plain = converted(value, "plain")
-            plain.name, value.name = value.name, f"{value.name}__c16"
-            plain.is_output, value.is_output = True, False
-            graph.outputs[k] = plain
-    graph.nodes = order
+        borders.nodes.append(node)
+    borders.finish(graph, "c16")
 
 
 def _plain_results(graph: Graph) -> None:

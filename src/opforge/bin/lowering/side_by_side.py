@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opforge.bin.lowering.borders import Borders
 from opforge.bin.lowering.fuse import same_shape
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
 from opforge.bin.lowering.quantised_values import BYTES
@@ -102,15 +103,7 @@ def _kind(value: Value) -> str:
 
 
 def _convert(graph: Graph) -> None:
-    made: dict[tuple[Value, str], Value] = {}
-    order: list[Node] = []
-
-    def converted(value: Value, kind: str) -> Value:
-        if (value, kind) not in made:
-            out = made[value, kind] = Value(f"{value.name}__{kind}", value.dtype, value.dims, layout=Layout(kind))
-            order.append(Node("opforge", "Reorder", 1, [value], [out]))
-        return made[value, kind]
-
+    borders = Borders()
     for node in graph.nodes:
         for k, value in enumerate(node.inputs):
             if value is None or value.data is not None or (node.is_made("IntegerConv") and k == 0):
@@ -119,12 +112,6 @@ def _convert(graph: Graph) -> None:
             image = _is_image(value) or (node.is_made("Formula") and value.rank == 4)
             kind = _kind(value) if pixels and image else "plain"
             if value.layout.kind != kind and (value.is_nhwc or kind != "plain"):
-                node.inputs[k] = converted(value, kind)
-        order.append(node)
-    for k, value in enumerate(graph.outputs):
-        if value.is_nhwc:
-            plain = converted(value, "plain")
-            plain.name, value.name = value.name, f"{value.name}__{value.layout.kind}"
-            plain.is_output, value.is_output = True, False
-            graph.outputs[k] = plain
-    graph.nodes = order
+                node.inputs[k] = borders.converted(value, kind)
+        borders.nodes.append(node)
+    borders.finish(graph, "nhwc", "nhwc16")

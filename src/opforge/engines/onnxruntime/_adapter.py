@@ -9,24 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from opforge._paths import library_dir
-from opforge.errors import (
-    ArgumentError,
-    DtypeError,
-    InternalError,
-    MissingOperatorError,
-    OpforgeError,
-    UnsupportedError,
-)
+from opforge.build.native import call_native, load_native, native_file
 
 __all__ = ["Adapter", "adapter", "adapter_path"]
 
-_TEXT_SIZE: Final = 16384
-_CLASSES: Final[dict[int, type[OpforgeError]]] = {
-    1: ArgumentError,
-    2: DtypeError,
-    3: UnsupportedError,
-    6: MissingOperatorError,
-}
+_WHAT: Final = "ONNX Runtime adapter"
 
 
 def adapter_path() -> Path:
@@ -35,12 +22,7 @@ def adapter_path() -> Path:
     Raises:
         MissingOperatorError: this installation lacks it.
     """
-    path = library_dir() / "libopforge_onnxruntime.so"
-    if not path.is_file():
-        raise MissingOperatorError(
-            "the ONNX Runtime adapter is not there", where=str(path), hint="install opforge again"
-        )
-    return path
+    return native_file(library_dir() / "libopforge_onnxruntime.so", _WHAT)
 
 
 class Adapter:
@@ -52,10 +34,7 @@ class Adapter:
         Raises:
             UnsupportedError: it does not load.
         """
-        try:
-            library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-        except OSError as error:
-            raise UnsupportedError("the ONNX Runtime adapter does not load", where=str(path), got=str(error)) from None
+        library = load_native(path, _WHAT)
         self._define = library.opforge_onnxruntime_define
         self._define.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         self._define.restype = ctypes.c_int32
@@ -69,10 +48,7 @@ class Adapter:
         Raises:
             OpforgeError: another operator of this name is there, or the table is not one of this version.
         """
-        text = ctypes.create_string_buffer(_TEXT_SIZE)
-        status = self._define(operator, text, _TEXT_SIZE)
-        if status:
-            raise _CLASSES.get(status, InternalError)(text.value.decode("utf-8", "replace"))
+        call_native(self._define, operator)
 
     def select(self, keys: Sequence[str]) -> None:
         """Say which operators the next registration on this thread takes; none = the newest of each."""

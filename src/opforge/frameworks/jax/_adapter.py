@@ -11,28 +11,14 @@ from typing import Final
 import jax
 
 from opforge._paths import library_dir
-from opforge.errors import (
-    ArgumentError,
-    DtypeError,
-    InternalError,
-    MissingOperatorError,
-    OpforgeError,
-    UnsupportedError,
-)
+from opforge.build.native import call_native, load_native
 
 __all__ = ["TARGET", "Adapter", "adapter"]
 
 TARGET: Final = "opforge_call"
 """Name of the custom call in programs and exported artefacts."""
 
-_TEXT_SIZE: Final = 16384
 _NEWEST: Final = 3  # minor version of the interface that the adapter was written for
-_CLASSES: Final[dict[int, type[OpforgeError]]] = {
-    1: ArgumentError,
-    2: DtypeError,
-    3: UnsupportedError,
-    6: MissingOperatorError,
-}
 
 
 class Adapter:
@@ -45,12 +31,7 @@ class Adapter:
             MissingOperatorError: the file is not there.
             UnsupportedError: it does not load.
         """
-        if not path.is_file():
-            raise MissingOperatorError("the JAX adapter is not there", where=str(path), hint="install opforge again")
-        try:
-            self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-        except OSError as error:
-            raise UnsupportedError("the JAX adapter does not load", where=str(path), got=str(error)) from None
+        self._library = load_native(path, "JAX adapter")
         self._define = self._library.opforge_jax_define
         self._define.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         self._define.restype = ctypes.c_int32
@@ -63,10 +44,7 @@ class Adapter:
         Raises:
             OpforgeError: another operator of this name is there, or the table is not one of this version.
         """
-        text = ctypes.create_string_buffer(_TEXT_SIZE)
-        status = self._define(operator, text, _TEXT_SIZE)
-        if status:
-            raise _CLASSES.get(status, InternalError)(text.value.decode("utf-8", "replace"))
+        call_native(self._define, operator)
 
 
 @functools.cache

@@ -11,19 +11,11 @@ import tensorflow as tf
 
 from opforge._environment import check_runtime_variables
 from opforge._paths import library_dir
-from opforge.errors import (
-    ArgumentError,
-    DtypeError,
-    InternalError,
-    MissingOperatorError,
-    OpforgeError,
-    UnsupportedError,
-)
+from opforge.build.native import call_native, load_native, native_file
 
 __all__ = ["Adapter", "adapter"]
 
-_TEXT_SIZE: Final = 16384
-_CLASSES: Final[dict[int, type[OpforgeError]]] = {1: ArgumentError, 2: DtypeError, 3: UnsupportedError}
+_WHAT: Final = "TensorFlow adapter"
 _NAMES: Final = ("libtensorflow_framework.so.2", "libtensorflow_framework.2.dylib")
 
 
@@ -37,19 +29,13 @@ class Adapter:
             MissingOperatorError: the file is not there.
             UnsupportedError: it does not load, or this TensorFlow lacks functions of the C API.
         """
-        if not path.is_file():
-            raise MissingOperatorError(
-                "the TensorFlow adapter is not there", where=str(path), hint="install opforge again"
-            )
+        native_file(path, _WHAT)
         check_runtime_variables()
-        try:
-            self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-        except OSError as error:
-            raise UnsupportedError("the TensorFlow adapter does not load", where=str(path), got=str(error)) from None
+        self._library = load_native(path, _WHAT)
         text = ctypes.c_char_p, ctypes.c_size_t
         self._library.opforge_tensorflow_open.argtypes = [ctypes.c_char_p, *text]
         self._library.opforge_tensorflow_define.argtypes = [ctypes.c_void_p, ctypes.c_char_p, *text]
-        self._checked("open", str(_framework()).encode())
+        call_native(self._library.opforge_tensorflow_open, str(_framework()).encode())
 
     def define(self, operator: int, name: str) -> None:
         """Register the operator whose ``opforge_operator`` lies at this address under a name.
@@ -57,13 +43,7 @@ class Adapter:
         Raises:
             OpforgeError: another operator has the name, or TensorFlow has no tensors of one of its types.
         """
-        self._checked("define", operator, name.encode())
-
-    def _checked(self, function: str, *arguments: object) -> None:
-        text = ctypes.create_string_buffer(_TEXT_SIZE)
-        status = getattr(self._library, f"opforge_tensorflow_{function}")(*arguments, text, _TEXT_SIZE)
-        if status:
-            raise _CLASSES.get(status, InternalError)(text.value.decode("utf-8", "replace"))
+        call_native(self._library.opforge_tensorflow_define, operator, name.encode())
 
 
 def _framework() -> Path:

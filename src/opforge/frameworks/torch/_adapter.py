@@ -12,35 +12,14 @@ from typing import Final, Literal
 import torch
 
 from opforge._paths import library_dir
-from opforge.errors import (
-    ArgumentError,
-    Candidate,
-    CandidateError,
-    CorruptFileError,
-    DtypeError,
-    InternalError,
-    MissingOperatorError,
-    OpforgeError,
-    UnsupportedError,
-)
+from opforge.build.native import STATUS_ERRORS, TEXT_SIZE, call_native, load_native
+from opforge.errors import ArgumentError, Candidate, CandidateError, InternalError, OpforgeError
 from opforge.frameworks.torch import _accelerator
 
 __all__ = ["Adapter", "Route", "adapter", "last_failure", "route", "to_error"]
 
 Route = Literal["stable", "accelerator"]
 ROUTES: Final = ("auto", "stable", "accelerator")
-_TEXT_SIZE: Final = 16384
-
-# OPFORGE_STATUS_* -> class
-_CLASSES: Final[dict[int, type[OpforgeError]]] = {
-    1: ArgumentError,
-    2: DtypeError,
-    3: UnsupportedError,
-    4: InternalError,
-    5: CorruptFileError,
-    6: MissingOperatorError,
-    7: InternalError,
-}
 
 
 @dataclass(frozen=True)
@@ -60,10 +39,7 @@ class Adapter:
 
     def define(self, operator: int, namespace: str, name: str) -> None:
         """Register the operator whose ``opforge_operator`` lies at this address as ``torch.ops.namespace.name``."""
-        text = ctypes.create_string_buffer(_TEXT_SIZE)
-        status = self.library.opforge_torch_define(operator, namespace.encode(), name.encode(), text, _TEXT_SIZE)
-        if status:
-            raise to_error(status, text.value.decode("utf-8", "replace"))
+        call_native(self.library.opforge_torch_define, operator, namespace.encode(), name.encode(), error=to_error)
 
 
 _lock = threading.Lock()
@@ -122,12 +98,7 @@ def _choose() -> Adapter:
 
 
 def _load(kind: Route, path: Path) -> Adapter:
-    if not path.is_file():
-        raise MissingOperatorError("the adapter is not there", where=str(path), hint="install opforge again")
-    try:
-        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
-    except OSError as error:
-        raise UnsupportedError("the adapter does not load", where=str(path), got=str(error)) from None
+    library = load_native(path, "adapter")
     library.opforge_torch_define.argtypes = [
         ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t,
     ]  # fmt: skip
@@ -136,10 +107,7 @@ def _load(kind: Route, path: Path) -> Adapter:
     library.opforge_torch_last_failure.restype = ctypes.c_int32
     library.opforge_torch_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     library.opforge_torch_open.restype = ctypes.c_int32
-    text = ctypes.create_string_buffer(_TEXT_SIZE)
-    status = library.opforge_torch_open(str(_libtorch()).encode(), text, _TEXT_SIZE)
-    if status:
-        raise to_error(status, text.value.decode("utf-8", "replace"))
+    call_native(library.opforge_torch_open, str(_libtorch()).encode(), error=to_error)
     return Adapter(kind, path, library)
 
 
@@ -151,8 +119,8 @@ def last_failure() -> OpforgeError | None:
     """Return what the adapter last raised in this thread, as the class that opforge promises, and forget it."""
     if _adapter is None:
         return None
-    text = ctypes.create_string_buffer(_TEXT_SIZE)
-    status = _adapter.library.opforge_torch_last_failure(text, _TEXT_SIZE)
+    text = ctypes.create_string_buffer(TEXT_SIZE)
+    status = _adapter.library.opforge_torch_last_failure(text, TEXT_SIZE)
     return to_error(status, text.value.decode("utf-8", "replace")) if status else None
 
 
@@ -172,6 +140,6 @@ def to_error(status: int, text: str) -> OpforgeError:
                 answers[current] += "\n" + line
             else:
                 head += "\n" + line
-    return _CLASSES.get(status, InternalError)(
+    return STATUS_ERRORS.get(status, InternalError)(
         head, expected=answers.get("expected"), got=answers.get("got"), hint=answers.get("hint")
     )
