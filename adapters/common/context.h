@@ -24,10 +24,31 @@ struct CallContext {
   opforge_status (*allocate)(CallContext*, int32_t index, const int64_t* shape, int32_t ndim);
   void* call;  // the adapter's own state, for `allocate`
   std::vector<std::unique_ptr<void, decltype(&std::free)>> scratch;
+  std::vector<std::unique_ptr<int64_t[]>> late_sizes;  // of outputs that the kernel allocates
   std::string text;
 
   CallContext(ParallelChunks parallel, const void* kernel_data);
 };
+
+// CallContext::allocate for an adapter whose `call` has outputs() and allocate(index, sizes, rank); the sizes
+// that it gets live as long as the context.
+template <class Call>
+opforge_status allocate_late(CallContext* context, int32_t index, const int64_t* shape, int32_t rank) {
+  Call& call = *static_cast<Call*>(context->call);
+  if (index < 0 || index >= call.outputs()) {
+    return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL,
+                               "the kernel allocates an output that is not there");
+  }
+  try {
+    context->late_sizes.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(rank) + 1));
+    int64_t* sizes = context->late_sizes.back().get();
+    for (int32_t d = 0; d < rank; ++d) sizes[d] = shape[d];
+    call.allocate(index, sizes, rank);
+    return OPFORGE_STATUS_OK;
+  } catch (const std::exception& error) {
+    return context->base.error(&context->base, OPFORGE_STATUS_OUT_OF_MEMORY, error.what());
+  }
+}
 
 namespace context_functions {
 

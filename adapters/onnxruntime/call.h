@@ -49,13 +49,14 @@ class Call {
 
   void run();
 
+  // For allocate_late.
+  int32_t outputs() const { return bound_.outputs(); }
+  void allocate(int32_t flat, const int64_t* shape, int32_t rank);
+
  private:
   void read_input(size_t index, size_t parameter);
-  void allocate(int32_t flat, const int64_t* shape, int32_t rank);
   static opforge_status divide(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
                                void* user);
-  static opforge_status allocate_late(CallContext* context, int32_t index, const int64_t* shape,
-                                      int32_t rank);
 
   const Node& node_;
   const Definition& plan_;
@@ -126,23 +127,6 @@ inline void Call::allocate(int32_t flat, const int64_t* shape, int32_t rank) {
   outputs_[static_cast<size_t>(flat)] = view;
 }
 
-inline opforge_status Call::allocate_late(CallContext* context, int32_t index, const int64_t* shape,
-                                          int32_t rank) {
-  auto& self = *static_cast<Call*>(context->call);
-  if (index < 0 || index >= self.bound_.outputs()) {
-    return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL,
-                               "the kernel allocates an output that is not there");
-  }
-  try {
-    self.dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(rank) + 1));
-    for (int32_t d = 0; d < rank; ++d) self.dims_.back()[static_cast<size_t>(d)] = shape[d];
-    self.allocate(index, self.dims_.back().get(), rank);
-    return OPFORGE_STATUS_OK;
-  } catch (const std::exception& error) {
-    return context->base.error(&context->base, OPFORGE_STATUS_OUT_OF_MEMORY, error.what());
-  }
-}
-
 inline opforge_status Call::divide(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
                                    void* user) {
   if (n > grain) current_context() = static_cast<Call*>(context_functions::whole(context).call)->context_;
@@ -172,7 +156,7 @@ inline void Call::run() {
     if (bound_.known(k)) allocate(k, bound_.sizes(k), bound_.rank(k));
   }
   CallContext context(&parallel_chunks, node_.kernel->data);
-  context.allocate = &allocate_late;
+  context.allocate = &allocate_late<Call>;
   context.call = this;
   context.base.parallel_for = &divide;
   const opforge_arguments in{inputs_.data(), counts_.data(), static_cast<int32_t>(inputs_.size()),

@@ -158,11 +158,12 @@ class Call {
 
   void run(const Node& node);
 
+  // For allocate_late.
+  int32_t outputs() const { return bound_.outputs(); }
+  void allocate(int32_t index, const int64_t* shape, int32_t rank);
+
  private:
   void read_inputs(const Node& node);
-  void allocate(int32_t index, opforge_dtype dtype, const int64_t* shape, int32_t rank);
-  static opforge_status allocate_late(CallContext* context, int32_t index, const int64_t* shape,
-                                      int32_t rank);
 
   static Status* status() {
     static thread_local const OwnStatus own;  // TensorFlow's functions set it anew
@@ -178,8 +179,7 @@ class Call {
   const Node* node_ = nullptr;
   Small<Tensor*, 8> owned_;
   Small<opforge_tensor, 8> inputs_, outputs_;
-  Small<int64_t, 24> dims_;                            // of inputs
-  std::vector<std::unique_ptr<int64_t[]>> late_dims_;  // of outputs that kernels allocate
+  Small<int64_t, 24> dims_;  // of inputs
   Bound bound_;
 };
 
@@ -211,7 +211,8 @@ inline void Call::read_inputs(const Node& node) {
 }
 
 // `shape` must live as long as the call.
-inline void Call::allocate(int32_t index, opforge_dtype dtype, const int64_t* shape, int32_t rank) {
+inline void Call::allocate(int32_t index, const int64_t* shape, int32_t rank) {
+  const opforge_dtype dtype = bound_.dtype(index);
   size_t bytes = dtype.bits / 8u;
   for (int32_t d = 0; d < rank; ++d) bytes *= static_cast<size_t>(shape[d]);
   Tensor* tensor =
@@ -227,24 +228,6 @@ inline void Call::allocate(int32_t index, opforge_dtype dtype, const int64_t* sh
   view.shape = const_cast<int64_t*>(shape);  // the ABI's tensors are DLPack's; kernels only read it
 }
 
-inline opforge_status Call::allocate_late(CallContext* context, int32_t index, const int64_t* shape,
-                                          int32_t rank) {
-  auto& self = *static_cast<Call*>(context->call);
-  if (index < 0 || index >= self.bound_.outputs()) {
-    return context->base.error(&context->base, OPFORGE_STATUS_INTERNAL,
-                               "the kernel allocates an output that is not there");
-  }
-  try {
-    self.late_dims_.push_back(std::make_unique<int64_t[]>(static_cast<size_t>(rank) + 1));
-    int64_t* dims = self.late_dims_.back().get();
-    for (int32_t d = 0; d < rank; ++d) dims[d] = shape[d];
-    self.allocate(index, self.bound_.dtype(index), dims, rank);
-    return OPFORGE_STATUS_OK;
-  } catch (const std::exception& error) {
-    return context->base.error(&context->base, OPFORGE_STATUS_OUT_OF_MEMORY, error.what());
-  }
-}
-
 inline void Call::run(const Node& node) {
   const Definition& definition = *node.definition;
   node_ = &node;
@@ -256,11 +239,11 @@ inline void Call::run(const Node& node) {
   }
   outputs_.resize(static_cast<size_t>(bound_.outputs()));
   for (int32_t k = 0; k < bound_.outputs(); ++k) {
-    if (bound_.known(k)) allocate(k, bound_.dtype(k), bound_.sizes(k), bound_.rank(k));
+    if (bound_.known(k)) allocate(k, bound_.sizes(k), bound_.rank(k));
   }
   const opforge_kernel* kernel = definition.kernel(bound_.types.data(), OPFORGE_DEVICE_CPU);
   CallContext context(&parallel_chunks, kernel->data);
-  context.allocate = &allocate_late;
+  context.allocate = &allocate_late<Call>;
   context.call = this;
   const opforge_arguments in{inputs_.data(), node.counts.data(), static_cast<int32_t>(inputs_.size()),
                              static_cast<int32_t>(node.counts.size())};
