@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from opforge.errors import OpforgeError
+from opforge.errors import OpforgeError, SchemaError
 from opforge.expr import Node, ProgramBuilder, ValueType
 from opforge.expr.nodes import LEAVES, attribute, constant, postorder, substitute
 from opforge.expr.simplify import simplify as simplify_expressions
@@ -255,7 +255,7 @@ def _families_of(op_type: str) -> frozenset[str] | None:
         operands: list[Any] = [builder.input(VALUE_TYPES[1]) for _ in range(count)]
         try:
             return _families(_functions(ROWS[op_type].emit(builder, operands, {})))
-        except Exception:
+        except (LookupError, SchemaError):  # it takes more operands, other types, or a required attribute
             continue
     return None
 
