@@ -282,7 +282,8 @@ typedef struct {
   int nested;
 } chunk_work;
 static void nested_chunk(void* user, int64_t begin, int64_t end) {
-  if (end > begin) *(int*)user += 1;
+  /* where the outer loop was one chunk, a host may give the nested ones to several threads */
+  if (end > begin) __atomic_fetch_add((int*)user, 1, __ATOMIC_RELAXED);
 }
 static void chunk(void* user, int64_t begin, int64_t end) {
   chunk_work* work = user;
