@@ -87,7 +87,7 @@ def _measure(prepared: Prepared, threads: int, seed: int, seconds: float) -> dic
         for name in names:
             run, count = prepared.runs[name], inner[name]
             if threads > 1:
-                time.sleep(0.02)  # the others' threads spin on for a while after their last run
+                _rest()
                 run()
             started = time.perf_counter()
             for _ in range(count):
@@ -95,6 +95,19 @@ def _measure(prepared: Prepared, threads: int, seed: int, seconds: float) -> dic
             times[name].append((time.perf_counter() - started) / count)
     gc.enable()
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _rest(longest: float = 0.5) -> None:
+    """Wait until no thread of this process is busy: those of the others spin on after their last run.
+
+    ONNX Runtime's go on for some 30 ms, and whoever runs then has one core less. It ends after `longest` seconds.
+    """
+    until = time.perf_counter() + longest
+    while time.perf_counter() < until:
+        started, busy = time.perf_counter(), time.process_time()
+        time.sleep(0.01)
+        if time.process_time() - busy < 0.1 * (time.perf_counter() - started):
+            return
 
 
 def _calibrate(run: Callable[[], Any]) -> int:
