@@ -66,6 +66,7 @@ def _rounds(case: Case, count: int) -> list[Measured]:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks._child", case.name, str(seed)],
             cwd=ROOT,
+            env={**os.environ, **case.environment},
             capture_output=True,
             text=True,
             check=False,

@@ -15,6 +15,10 @@ from typing import Any
 
 OURS = "opforge"
 
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
+"""Environment in which glibc keeps what is freed: results of some MB come from pages that are there, as in a loop that
+trains, whatever was allocated before. Fresh pages for 4 MB take 100 us, a third of what GELU takes there."""
+
 Measured = dict[str, dict[str, float]]
 """What one process measured: part of the case ("" where it has none) -> participant -> value."""
 
@@ -40,6 +44,7 @@ class Case:
         limits: peer (or ``part/peer``) -> asked ratio; ratio = peer / ours, above 1 means opforge is better.
         rounds: fresh processes.
         needs: what must be importable.
+        environment: variables of the processes that measure it.
         group: name of the file that the case is in (set by `all_cases`).
     """
 
@@ -50,6 +55,7 @@ class Case:
     threads: int = 1
     rounds: int = 7
     needs: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
 
 

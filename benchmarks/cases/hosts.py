@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._case import OURS, Case, Prepared
+from benchmarks._case import KEEP_MEMORY, OURS, Case, Prepared
 from benchmarks.cases import _classic_op
 
 N = 1 << 20
@@ -251,8 +251,22 @@ CASES = [
         case
         for threads, ending in ((1, ""), (2, ", 2 threads"))
         for case in (
-            Case(f"tensorflow 1M{ending}", _tensorflow_gelu, _TENSORFLOW_GELU, threads=threads, needs=("tensorflow",)),
-            Case(f"jax 1M{ending}", _jax_gelu, {"gelu/jax.nn.gelu": 2.0}, threads=threads, needs=("jax",)),
+            Case(
+                f"tensorflow 1M{ending}",
+                _tensorflow_gelu,
+                _TENSORFLOW_GELU,
+                threads=threads,
+                needs=("tensorflow",),
+                environment=KEEP_MEMORY,
+            ),
+            Case(
+                f"jax 1M{ending}",
+                _jax_gelu,
+                {"gelu/jax.nn.gelu": 2.0},
+                threads=threads,
+                needs=("jax",),
+                environment=KEEP_MEMORY,
+            ),
         )
     ),
     *(
