@@ -17,7 +17,7 @@ from opforge.errors import (
     UnsupportedError,
 )
 
-__all__ = ["STATUS_ERRORS", "TEXT_SIZE", "call_native", "load_native", "native_file"]
+__all__ = ["STATUS_ERRORS", "TEXT_SIZE", "call_native", "load_native", "native_file", "to_error"]
 
 TEXT_SIZE: Final = 16384
 """Bytes of the buffer for what a function says; longer texts end there."""
@@ -70,3 +70,24 @@ def call_native(
     status = function(*arguments, text, TEXT_SIZE)
     if status:
         raise error(status, text.value.decode("utf-8", "replace"))
+
+
+def to_error(status: int, text: str) -> OpforgeError:
+    """Make the exception of a status from the text that C++ composed."""
+    head, *lines = text.split("\n")
+    answers: dict[str, str] = {}
+    current = ""
+    for line in lines:
+        for label, key in (("  expected: ", "expected"), ("  got: ", "got"), ("  to do: ", "hint")):
+            if line.startswith(label):
+                current = key
+                answers[key] = line[len(label) :]
+                break
+        else:
+            if current:
+                answers[current] += "\n" + line
+            else:
+                head += "\n" + line
+    return STATUS_ERRORS.get(status, InternalError)(
+        head, expected=answers.get("expected"), got=answers.get("got"), hint=answers.get("hint")
+    )

@@ -12,11 +12,11 @@ from typing import Final, Literal
 import torch
 
 from opforge._paths import library_dir
-from opforge.build.native import STATUS_ERRORS, TEXT_SIZE, call_native, load_native
-from opforge.errors import ArgumentError, Candidate, CandidateError, InternalError, OpforgeError
+from opforge.build.native import TEXT_SIZE, call_native, load_native, to_error
+from opforge.errors import ArgumentError, Candidate, CandidateError, OpforgeError
 from opforge.frameworks.torch import _accelerator
 
-__all__ = ["Adapter", "Route", "adapter", "last_failure", "route", "to_error"]
+__all__ = ["Adapter", "Route", "adapter", "last_failure", "route"]
 
 Route = Literal["stable", "accelerator"]
 ROUTES: Final = ("auto", "stable", "accelerator")
@@ -122,24 +122,3 @@ def last_failure() -> OpforgeError | None:
     text = ctypes.create_string_buffer(TEXT_SIZE)
     status = _adapter.library.opforge_torch_last_failure(text, TEXT_SIZE)
     return to_error(status, text.value.decode("utf-8", "replace")) if status else None
-
-
-def to_error(status: int, text: str) -> OpforgeError:
-    """Make the exception of a status from the text that C++ composed."""
-    head, *lines = text.split("\n")
-    answers: dict[str, str] = {}
-    current = ""
-    for line in lines:
-        for label, key in (("  expected: ", "expected"), ("  got: ", "got"), ("  to do: ", "hint")):
-            if line.startswith(label):
-                current = key
-                answers[key] = line[len(label) :]
-                break
-        else:
-            if current:
-                answers[current] += "\n" + line
-            else:
-                head += "\n" + line
-    return STATUS_ERRORS.get(status, InternalError)(
-        head, expected=answers.get("expected"), got=answers.get("got"), hint=answers.get("hint")
-    )

@@ -16,7 +16,7 @@ from opforge.frameworks.torch._adapter import adapter, last_failure
 from opforge.frameworks.torch._entries import ENTRIES, Entry
 from opforge.schema import Operator, registry
 
-__all__ = ["call", "decomposed", "publish", "register", "register_library", "specialize"]
+__all__ = ["call", "declared", "decomposed", "publish", "register", "register_library", "specialize"]
 
 _KINDS: Final = (torch.Tensor, torch.nn.Parameter)
 _told_to_build = False
@@ -177,14 +177,14 @@ class _Namespace(_OpNamespace):
         try:
             return super().__getattr__(op_name)
         except AttributeError:
-            operator = None if op_name.startswith("__") else _declared(self.name, op_name)
+            operator = None if op_name.startswith("__") else declared(self.name, op_name)
             if operator is None:
                 raise
         register(operator)
         return super().__getattr__(op_name)
 
 
-def _declared(namespace: str, name: str) -> Operator | None:
+def declared(namespace: str, name: str) -> Operator | None:
     """Find the declared operator that a name in ``torch.ops`` belongs to, its gradient operators' names included."""
     plain = re.sub(r"_v\d+$", "", name)
     version = int(name[len(plain) + 2 :]) if plain != name else None
