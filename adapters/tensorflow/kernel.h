@@ -8,26 +8,11 @@
 #include "common/attributes.h"
 #include "common/bind.h"
 #include "common/context.h"
-#include "opforge/runtime.h"
+#include "common/pool.h"
 #include "tensorflow/api.h"
 #include "tensorflow/definition.h"
 
 namespace opforge::tensorflow_host {
-
-// TensorFlow's C API offers kernels no thread pool, so regions run in the one of libopforge.
-inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
-  struct Work {
-    void (*body)(int64_t, int64_t, void*);
-    void* user;
-  } work{body, user};
-  opforge_parallel_for(
-      chunks, 1,
-      [](void* pointer, int64_t begin, int64_t end) {
-        const auto& self = *static_cast<const Work*>(pointer);
-        self.body(begin, end, self.user);
-      },
-      &work, 0);
-}
 
 // A node of a graph. Several threads may run it at one time, so it is read only.
 struct Node {
@@ -242,7 +227,8 @@ inline void Call::run(const Node& node) {
     if (bound_.known(k)) allocate(k, bound_.sizes(k), bound_.rank(k));
   }
   const opforge_kernel* kernel = definition.kernel(bound_.types.data(), OPFORGE_DEVICE_CPU);
-  CallContext context(&parallel_chunks, kernel->data);
+  // TensorFlow's C API offers kernels no thread pool.
+  CallContext context(&pool_chunks, kernel->data);
   context.allocate = &allocate_late<Call>;
   context.call = this;
   const opforge_arguments in{inputs_.data(), node.counts.data(), static_cast<int32_t>(inputs_.size()),
