@@ -92,16 +92,17 @@ OPFORGE_INLINE F expm1(F x) {
   return select<F>(x == 0.0f, x, result);
 }
 
-// 1 / (1 + exp(-x)): 1 + e is carried as s + low, which costs one rounding less.
+// 1 / (1 + exp(-x)), exp(-x) = 2^n (1 + t). Adding t 2^n to 1 first costs 1 ulp where exp(-x) is small, 2^n
+// to 1 first would where it is large. Beyond 2^60 the divisor has 2^60 for 2^n and the quotient gets the
+// rest: only a result can be a denormal, which processors are slow with.
 template <class F>
 OPFORGE_INLINE F sigmoid(F x) {
-  const F e = exp_neg_abs(x);
-  const IntOf<F> positive = x >= 0.0f;
-  const F s = e + 1.0f;
-  const F low = e - (s - 1.0f);
-  const F q = select<F>(positive, set<F>(1.0f), e) / s;
-  const F inverse = select<F>(positive, q, 1.0f - q);
-  return mad(neg(q * low), inverse, q);
+  F shifted;
+  const F r = exp_reduce(clip(neg(x), -40.0f, 104.0f), shifted);
+  const F bounded = lesser(set<F>(kMagic + 60.0f), shifted);
+  const F power = from_bits<F>((bits(bounded) << 23) + 0x3f800000);
+  const F s = mad(exp_tail(r), power, set<F>(1.0f)) + power;
+  return (1.0f / s) * from_bits<F>(((bits(bounded) - bits(shifted)) << 23) + 0x3f800000);
 }
 
 template <class F>
