@@ -15,6 +15,7 @@ __all__ = [
     "CheckFailure",
     "CorruptFileError",
     "DtypeError",
+    "EngineCrash",
     "ExportError",
     "InternalError",
     "MissingOperatorError",
@@ -99,6 +100,10 @@ class ToolchainError(OpforgeError, RuntimeError):
 
 class BuildError(OpforgeError, RuntimeError):
     """A compilation failed; the message carries the compiler's words."""
+
+
+class EngineCrash(OpforgeError, RuntimeError):
+    """An engine ended the process that it ran in, or gave no answer in time."""
 
 
 class CheckFailure(OpforgeError, AssertionError):

@@ -16,11 +16,14 @@ __all__ = [
     "count_text",
     "emit",
     "json_option",
+    "json_text",
     "left_out",
+    "markdown",
     "path_text",
     "print_json",
     "progress",
     "shape_text",
+    "short_reason",
     "size_text",
     "table",
 ]
@@ -45,8 +48,13 @@ def emit(content: object, as_json: bool, text: Callable[[], None]) -> None:
 
 
 def print_json(content: object) -> None:
-    """Print strict JSON: what is not a finite number stands there as text ("nan", "inf", "-inf")."""
-    click.echo(json.dumps(_plain(content), indent=2, allow_nan=False))
+    """Print strict JSON."""
+    click.echo(json_text(content))
+
+
+def json_text(content: object) -> str:
+    """Write strict JSON: what is not a finite number stands there as text ("nan", "inf", "-inf")."""
+    return json.dumps(_plain(content), indent=2, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a command reports
@@ -86,12 +94,28 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
         click.echo(line.rstrip())
 
 
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table as Markdown; empty columns are left out."""
+    content = [
+        ["" if cell is None else str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows
+    ]
+    kept = [i for i in range(len(columns)) if not content or any(row[i] for row in content)]
+    heads = [columns[i].replace("|", "\\|") for i in kept]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(kept)}"]
+    return "\n".join(lines + [f"| {' | '.join(row[i] for i in kept)} |" for row in content]) + "\n"
+
+
 def left_out(engines: Mapping[str, str]) -> None:
     """Print a line for each engine that ran nothing: its name, and what it says with what it got."""
     for name, reason in engines.items():
-        first, *rest = reason.removeprefix(f"{name}: ").splitlines()
-        got = next((line.strip().removeprefix("got: ") for line in rest if line.startswith("  got: ")), "")
-        click.echo(f"left out {name}: {first}" + (f"; got {got[:_GOT]}{'...' if got[_GOT:] else ''}" if got else ""))
+        click.echo(f"left out {name}: {short_reason(name, reason)}")
+
+
+def short_reason(name: str, reason: str) -> str:
+    """What an engine says with what it got, on one line."""
+    first, *rest = reason.removeprefix(f"{name}: ").splitlines()
+    got = next((line.strip().removeprefix("got: ") for line in rest if line.startswith("  got: ")), "")
+    return first + (f"; got {got[:_GOT]}{'...' if got[_GOT:] else ''}" if got else "")
 
 
 def _is_figure(text: str) -> bool:

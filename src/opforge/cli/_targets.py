@@ -25,7 +25,10 @@ __all__ = [
     "load_packages",
     "parse_inputs",
     "parse_pairs",
+    "parse_ranges",
     "parse_sizes",
+    "parse_tolerances",
+    "parse_values",
     "split_target",
 ]
 
@@ -161,6 +164,33 @@ def parse_sizes(words: Iterable[str]) -> dict[str, int]:
             )
         sizes[name] = int(value)
     return sizes
+
+
+def parse_values(words: Iterable[str]) -> dict[str, str]:
+    """Parse ``NAME=TEXT`` words; ``TEXT`` alone is for every input, under ``*``."""
+    return parse_pairs((word if "=" in word else f"*={word}" for word in words), "--values x=normal")
+
+
+def parse_ranges(words: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Parse ``NAME=LOW:HIGH`` words; ``LOW:HIGH`` alone is for every input, under ``*``."""
+    return {n: _two(text, ":", f"the range of {n}", "e.g. --range x=-1:1") for n, text in parse_values(words).items()}
+
+
+def parse_tolerances(words: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Parse ``NAME=RTOL,ATOL`` words."""
+    example = "--tolerance float16=1e-2,1e-3"
+    pairs = parse_pairs(words, example)
+    return {name: _two(text, ",", f"the tolerance of {name}", f"e.g. {example}") for name, text in pairs.items()}
+
+
+def _two(text: str, separator: str, what: str, example: str) -> tuple[float, float]:
+    first, found, second = text.partition(separator)
+    try:
+        if found:
+            return float(first), float(second)
+    except ValueError:
+        pass
+    raise ArgumentError(f"{what} is no two numbers", got=repr(text), expected=example)
 
 
 def parse_inputs(words: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:

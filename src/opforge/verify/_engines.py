@@ -56,6 +56,9 @@ def choose_engines(names: Sequence[str], model: Path) -> tuple[list[str], dict[s
         if not state.ok:
             skipped[name] = f"{state.reason}: {state.hint}" if state.hint else state.reason
             continue
+        if model.suffix == ".onnx":  # which every engine takes: nothing is imported to learn it
+            chosen.append(name)
+            continue
         known[name].prepare()
         suffixes = known[name].traits().suffixes
         if model.suffix in suffixes:

@@ -15,6 +15,7 @@ import numpy as np
 from opforge.engines import TensorInfo
 from opforge.errors import ArgumentError
 from opforge.schema import nearest
+from opforge.verify._draws import Draw
 
 if TYPE_CHECKING:
     import onnx
@@ -124,7 +125,13 @@ def flat_values(values: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def random_inputs(
-    infos: Sequence[TensorInfo], *, seed: int = 0, sizes: Mapping[str, int] | None = None, high: int = 100
+    infos: Sequence[TensorInfo],
+    *,
+    seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
+    high: int = 100,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    values: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Draw inputs by dtype and shape; the same seed gives the same arrays for the same input names.
 
@@ -135,16 +142,20 @@ def random_inputs(
         seed: of the generator.
         sizes: value for each named dimension, and ``{"input.axis": n}`` for nameless ones; others become 2.
         high: integers are drawn below this number. Inputs whose name says "mask" are all ones.
+        ranges: input, or ``*`` for the others -> lowest and highest value.
+        values: input, or ``*`` for the others -> class of floating-point values (``opforge.verify._draws.CLASSES``).
     """
     shapes = input_shapes(infos, sizes or {})
+    draw = Draw(high, ranges, values)
+    draw.check([info.name for info in infos])
     made: dict[str, Any] = {}
     for info in infos:
         shape = shapes[info.name]
         rng = np.random.default_rng([seed, zlib.crc32(info.name.encode())])
         if info.kind.endswith("sequence"):
-            made[info.name] = [_draw(rng, info, shape, high) for _ in range(_SEQUENCE)]
+            made[info.name] = [draw(rng, info, shape) for _ in range(_SEQUENCE)]
         else:
-            made[info.name] = _draw(rng, info, shape, high)
+            made[info.name] = draw(rng, info, shape)
     return made
 
 
@@ -180,14 +191,3 @@ def _size(info: TensorInfo, axis: int, known: Mapping[str, int], used: set[str])
             used.add(key)
             return known[key]
     return _DEFAULT_SIZE
-
-
-def _draw(rng: np.random.Generator, info: TensorInfo, shape: tuple[int, ...], high: int) -> Array:
-    if "mask" in info.name:
-        return np.ones(shape, info.dtype)
-    if info.dtype == np.bool_:
-        return rng.random(shape) < 0.5
-    if info.dtype.kind in "iu":
-        limit = min(high, int(np.iinfo(info.dtype).max))
-        return rng.integers(0, 1 if "type" in info.name else limit, shape).astype(info.dtype)
-    return rng.standard_normal(shape, np.float32).astype(info.dtype)

@@ -1,4 +1,4 @@
-"""How far two arrays are apart: absolute, relative, cosine, and whether NaN and infinities lie at the same places."""
+"""How far two arrays are apart: absolute, relative, in ULP, cosine, and whether NaN and infinities lie alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Difference", "explain", "measure"]
+__all__ = ["Difference", "Ulps", "explain", "measure", "ulps"]
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +26,9 @@ class Difference:
         worst: index of the largest absolute difference.
         passed: all of |difference| <= atol + rtol*|expected|, same shape, same pattern.
         elements: number of elements compared.
+        mean_rel: mean of |difference| / |expected| where expected is not 0.
+        margin: largest |difference| over what is allowed there: up to 1 passes.
+        misplaced: elements with NaN or an infinity in one of the two only, or another one.
     """
 
     same_shape: bool
@@ -37,6 +40,9 @@ class Difference:
     worst: tuple[int, ...]
     passed: bool
     elements: int
+    mean_rel: float = 0.0
+    margin: float = 0.0
+    misplaced: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """Return the fields as plain data."""
@@ -46,34 +52,84 @@ class Difference:
 def measure(got: Array, expected: Array, *, rtol: float, atol: float) -> Difference:
     """Compare element by element in float64. Both may be of any numeric or bool dtype."""
     if got.shape != expected.shape:
-        return Difference(False, False, np.inf, np.inf, np.inf, 0.0, (), False, expected.size)
+        return Difference(
+            False, False, np.inf, np.inf, np.inf, 0.0, (), False, expected.size, mean_rel=np.inf, margin=np.inf
+        )
     a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-    pattern = bool(
-        np.all(np.isnan(a) == np.isnan(b))
-        and np.all((a == np.inf) == (b == np.inf))
-        and np.all((a == -np.inf) == (b == -np.inf))
-    )
     finite = np.isfinite(a) & np.isfinite(b)
+    misplaced = int(np.count_nonzero(_misplaced(a, b)))
+    pattern = misplaced == 0
     if not finite.any():
-        return Difference(True, pattern, 0.0, 0.0, 0.0, 1.0, (), pattern, expected.size)
+        margin = 0.0 if pattern else np.inf
+        return Difference(
+            True, pattern, 0.0, 0.0, 0.0, 1.0, (), pattern, expected.size, margin=margin, misplaced=misplaced
+        )
     error = np.where(finite, np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0)), 0.0)
     x, y = a[finite], b[finite]
     nonzero = y != 0
-    relative = float((np.abs(x - y)[nonzero] / np.abs(y[nonzero])).max()) if nonzero.any() else 0.0
-    cosine = _cosine(x, y)
-    within = bool(np.all(error <= atol + rtol * np.abs(np.where(finite, b, 0.0))))
+    relative = np.abs(x - y)[nonzero] / np.abs(y[nonzero])
+    allowed = atol + rtol * np.abs(np.where(finite, b, 0.0))
+    within = bool(np.all(error <= allowed))
     worst = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape)) if error.size else ()
     return Difference(
         True,
         pattern,
         float(error.max()),
         float(error[finite].mean()),
-        relative,
-        cosine,
+        float(relative.max()) if relative.size else 0.0,
+        _cosine(x, y),
         worst,
         within and pattern,
         expected.size,
+        mean_rel=float(relative.mean()) if relative.size else 0.0,
+        margin=_margin(error, allowed) if pattern else np.inf,
+        misplaced=misplaced,
     )
+
+
+def _misplaced(a: Array, b: Array) -> Array:
+    """Where NaN or an infinity stands in one of the two only, or infinities of two signs."""
+    return np.asarray(~((np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b))))
+
+
+def _margin(error: Array, allowed: Array) -> float:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(error > 0, error / allowed, 0.0)
+    return float(shares.max())
+
+
+@dataclass(frozen=True)
+class Ulps:
+    """Differences in units in the last place of the result's dtype: median, 99th percentile, largest."""
+
+    median: float
+    p99: float
+    largest: float
+
+
+_UNITS = {"float64": (53, -1074), "float32": (24, -149), "float16": (11, -24), "bfloat16": (8, -133)}
+"""Bits of the significand, and the exponent of the smallest number."""
+
+
+def ulps(got: Array, expected: Array) -> Ulps | None:
+    """Count units in the last place over the elements that are finite in both; None where the dtype has no such unit.
+
+    The unit is that of the expected value in the dtype of ``got``: near 0 it is the smallest number that there is.
+    """
+    kind = _UNITS.get(got.dtype.name)
+    if kind is None or got.shape != expected.shape or expected.dtype.kind in "iub":
+        return None
+    a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not finite.any():
+        return None
+    bits, smallest = kind
+    _, exponent = np.frexp(b[finite])
+    unit = np.ldexp(1.0, np.where(b[finite] == 0, smallest, np.maximum(exponent - bits, smallest)))
+    with np.errstate(over="ignore"):
+        counts = np.abs(a[finite] - b[finite]) / unit
+    median, p99 = (float(v) for v in np.percentile(counts, (50, 99)))
+    return Ulps(median, p99, float(counts.max()))
 
 
 def _cosine(x: Array, y: Array) -> float:
@@ -91,7 +147,7 @@ def explain(difference: Difference, got: Array, expected: Array) -> str:
         return f"shape {list(got.shape)}, expected {list(expected.shape)}"
     if not difference.same_pattern:
         a, b = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-        wrong = ~((np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b)))
+        wrong = _misplaced(a, b)
         index = tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
         count = int(np.count_nonzero(wrong))
         place = f"at {list(index)} {a[index]:g}, expected {b[index]:g}"

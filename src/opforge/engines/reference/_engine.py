@@ -16,7 +16,7 @@ from opforge.schema import DType, Operator, discover, registry
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Reference"]
+__all__ = ["Reference", "make_evaluator"]
 
 
 class Reference:
@@ -46,40 +46,60 @@ class Reference:
         Raises:
             MissingOperatorError: custom nodes that are neither registered nor have a body; all are listed.
         """
-        from onnx.reference import ReferenceEvaluator
-
         proto = read_model(Path(model))
-        bodies = {(function.domain, function.name) for function in proto.functions}
-        kinds = {
-            (n.domain, n.op_type) for g in _graphs(proto) for n in g if n.domain not in ("", "ai.onnx", "ai.onnx.ml")
-        }
-        if kinds:
-            discover()
-        versions = {item.domain: item.version for item in proto.opset_import}
-        found = {kind: registry.find(*kind, versions.get(kind[0])) for kind in kinds}
-        missing = sorted(f"{d}::{n}" for (d, n), operator in found.items() if operator is None and (d, n) not in bodies)
-        if missing:
-            raise MissingOperatorError(
-                "nodes have neither a registered operator nor a body", where=str(model), got=", ".join(missing)
-            )
-        known = {kind: operator for kind, operator in found.items() if operator is not None}
-        kept = [function for function in proto.functions if (function.domain, function.name) not in known]
-        del proto.functions[:]
-        proto.functions.extend(kept)
-        _spell_out_defaults(proto)
-        try:
-            evaluator = ReferenceEvaluator(proto, new_ops=[_op_run(operator) for operator in known.values()])
-        except Exception as problem:
-            raise UnsupportedError(
-                "ONNX's reference evaluator cannot run this model", where=str(model), got=str(problem)
-            ) from problem
-        return _Loaded(proto, evaluator)
+        return _Loaded(proto, make_evaluator(proto, str(model)))
 
     def profile(
         self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
     ) -> list[NodeTime]:
         """Refuse: the evaluator measures nothing, and what it takes says nothing of an engine."""
         raise UnsupportedError("ONNX's reference evaluator measures no nodes", where="reference")
+
+
+def make_evaluator(proto: onnx.ModelProto, where: str, *, wide: bool = False) -> Any:  # noqa: ANN401 - untyped in onnx
+    """Make ONNX's evaluator of a model, in which registered operators run by their references.
+
+    Args:
+        proto: the model; function bodies of registered operators are taken out of it.
+        where: for errors.
+        wide: whether their floating-point results stay float64, whatever the inputs are.
+
+    Raises:
+        MissingOperatorError: custom nodes that are neither registered nor have a body; all are listed.
+        UnsupportedError: the evaluator does not know a standard node.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    bodies = {(function.domain, function.name) for function in proto.functions}
+    kinds = {(n.domain, n.op_type) for g in _graphs(proto) for n in g if n.domain not in ("", "ai.onnx", "ai.onnx.ml")}
+    if kinds:
+        discover()
+    versions = {item.domain: item.version for item in proto.opset_import}
+    found = {kind: registry.find(*kind, versions.get(kind[0])) for kind in kinds}
+    missing = sorted(f"{d}::{n}" for (d, n), operator in found.items() if operator is None and (d, n) not in bodies)
+    if missing:
+        raise MissingOperatorError(
+            "nodes have neither a registered operator nor a body", where=where, got=", ".join(missing)
+        )
+    known = {kind: operator for kind, operator in found.items() if operator is not None}
+    kept = [function for function in proto.functions if (function.domain, function.name) not in known]
+    del proto.functions[:]
+    proto.functions.extend(kept)
+    _spell_out_defaults(proto)
+    classes = [_op_run(operator, wide) for operator in known.values()]
+
+    class Evaluator(ReferenceEvaluator):  # type: ignore[misc, unused-ignore]
+        """It makes itself anew for functions and branches, and would not tell functions about new operators."""
+
+        def __init__(self, part: Any, **options: Any) -> None:  # noqa: ANN401 - a model, graph or function
+            super().__init__(part, **{**options, "new_ops": options.get("new_ops") or classes})
+
+    try:
+        return Evaluator(proto)
+    except Exception as problem:
+        raise UnsupportedError(
+            "ONNX's reference evaluator cannot run this model", where=where, got=str(problem)
+        ) from problem
 
 
 def _graphs(model: onnx.ModelProto) -> list[Sequence[Any]]:
@@ -104,7 +124,7 @@ def _spell_out_defaults(model: onnx.ModelProto) -> None:
             node.attribute.extend(d for d in defaults.get((node.domain, node.op_type), ()) if d.name not in given)
 
 
-def _op_run(operator: Operator) -> type[Any]:
+def _op_run(operator: Operator, wide: bool) -> type[Any]:
     """A class as onnx.reference wants them, named by operator and domain."""
     from onnx.reference.op_run import OpRun
 
@@ -112,6 +132,10 @@ def _op_run(operator: Operator) -> type[Any]:
         del self
         given = {name: value for name, value in attributes.items() if value is not None}
         named = {a.name: given[a.name] for a in operator.signature.attributes if a.name in given}
+        if wide:
+            with np.errstate(all="ignore"):
+                result = operator.reference(*inputs, **named)
+            return result if isinstance(result, tuple) else (result,)
         dtypes = [None if value is None else DType.parse(value.dtype) for value in inputs]
         shapes = [() if value is None else value.shape for value in inputs]
         binding = operator.bind(shapes, dtypes, named) if None not in dtypes else None

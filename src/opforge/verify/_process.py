@@ -1,0 +1,166 @@
+"""An engine in a process of its own, so that one that crashes or hangs is a finding and not the end of the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import opforge.errors
+from opforge.engines import TensorInfo
+from opforge.errors import CandidateError, EngineCrash, OpforgeError, UnsupportedError
+
+__all__ = ["EngineProcess"]
+
+_PATIENCE = 5.0
+"""Seconds that a process may take to end when it is told to."""
+_WORDS = 300
+
+
+class EngineProcess:
+    """Starts at once; the first load waits for it. A crash is an error, and the next load starts anew.
+
+    Args:
+        engine: its name.
+        packages: operator packages to load there, as ``opforge.load`` takes them.
+        timeout: seconds that loading or a run may take; None = as long as it likes.
+    """
+
+    def __init__(self, engine: str, *, packages: Sequence[str] = (), timeout: float | None = None) -> None:
+        self.engine = engine
+        self._packages = tuple(packages)
+        self._timeout = timeout
+        self._log = tempfile.TemporaryFile()
+        self._greeted = False  # whether the answer to "start" is in
+        self._lost = False
+        self._start()
+
+    def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
+        """Load a model there; the one before is let go.
+
+        Raises:
+            EngineCrash: the process ended, or took longer than the timeout.
+            OpforgeError: what the engine says.
+        """
+        if self._lost:
+            self.close()
+            self._start()
+        if not self._greeted:
+            self._lost = True  # unless it starts
+            self._answer()
+            self._greeted, self._lost = True, False
+        infos, outputs = self._ask("load", Path(model).absolute(), threads)
+        return _Loaded(self, infos, outputs)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the loaded model."""
+        results: dict[str, Any] = self._ask("run", dict(inputs))
+        return results
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> EngineProcess:
+        return self
+
+    def __exit__(self, *trace: object) -> None:
+        self.close()
+        self._log.close()
+
+    def _start(self) -> None:
+        self._pipe, theirs = Pipe()
+        # What this process imports, that one does; but nothing from the folder that it happens to stand in.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "opforge.verify._worker", str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env=environment,
+        )
+        theirs.close()
+        self._greeted = self._lost = False
+        self._pipe.send(("start", (self.engine, self._packages)))
+
+    def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - what the request gives
+        try:
+            self._pipe.send((name, arguments))
+        except OSError:
+            raise self._crash() from None
+        return self._answer()
+
+    def _answer(self) -> Any:  # noqa: ANN401 - what the request gives
+        try:
+            if not self._pipe.poll(self._timeout):
+                self._process.kill()
+                self._process.wait()
+                self._lost = True
+                raise EngineCrash(f"no answer after {self._timeout:g} s", where=self.engine)
+            kind, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._crash() from None
+        if kind == "failed":
+            raise _unpacked(self.engine, *answer)
+        return answer
+
+    def _crash(self) -> EngineCrash:
+        self._lost = True
+        try:
+            status = self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        how = f"ended with status {status}"
+        if status < 0:
+            names = {int(s): s.name for s in signal.Signals}
+            how = f"crashed, signal {-status} ({names.get(-status, 'unknown')})"
+        self._log.seek(0)
+        said = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        return EngineCrash(how, where=self.engine, got=said[-1][:_WORDS] if said else "no word on its error output")
+
+
+class _Loaded:
+    """The model that the process holds."""
+
+    def __init__(self, process: EngineProcess, inputs: Sequence[TensorInfo], outputs: Sequence[str]) -> None:
+        self._process = process
+        self._inputs = inputs
+        self._outputs = outputs
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return self._outputs
+
+    @property
+    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        return self._process.run
+
+
+def _unpacked(engine: str, kind: str, parts: Mapping[str, Any], text: str) -> OpforgeError:
+    """The error that was raised there; one that is none of opforge's is the engine's refusal."""
+    known = getattr(opforge.errors, kind, None)
+    if not parts or known is None:
+        return UnsupportedError("the engine fails", where=engine, got=f"{kind}: {text}")
+    known = UnsupportedError if issubclass(known, CandidateError) else known  # candidates stay there
+    problem: OpforgeError = known.__new__(known)
+    for name in ("what", "where", "expected", "got", "hint"):
+        setattr(problem, name, parts.get(name))
+    problem.args = (text,)
+    return problem
