@@ -67,6 +67,8 @@ class Operator:
         module: Python module that declared it.
         declared_at: ``file:line`` of the declaration.
         routes: for hosts: what calls whose first framework tensor has a type go to; see ``set_route``.
+        short_routes: the same for calls without attributes whose first argument has the type, where a host has a
+            shorter way for them.
     """
 
     autograph_info__ = None
@@ -168,6 +170,7 @@ class Operator:
         self._derived = derived
         self._input_names = frozenset(p.name for p in self.signature.inputs)
         self.routes: dict[type, Callable[..., Any]] = {}
+        self.short_routes: dict[type, Callable[..., Any]] = {}
         for parameter in self._input_names | {a.name for a in self.signature.attributes}:
             if keyword.iskeyword(parameter):
                 raise SchemaError("a parameter is named like a Python keyword", where=where, got=parameter)
@@ -267,6 +270,8 @@ class Operator:
         Returns:
             One tensor, or a tuple where the signature has several outputs.
         """
+        if not attributes and tensors and (kind := type(tensors[0])) in self.short_routes:
+            return self.short_routes[kind](*tensors)
         # PyTorch's tracer follows these lines, so they stay plain and read routes only after it is filled.
         if not attributes:  # the shortest way for the commonest call
             if tensors and self._prepare(kind := type(tensors[0])):
@@ -300,8 +305,13 @@ class Operator:
         return tuple(arranged), attributes
 
     def set_route(self, kind: type, function: Callable[..., Any]) -> None:
-        """Let calls whose first tensor has this type go to ``function(*tensors, **attributes)``; for hosts."""
+        """Let calls whose first tensor has this type go to ``function(*tensors, **attributes)``; for hosts.
+
+        An attribute ``short`` of the function, ``short(*tensors)``, takes those without attributes.
+        """
         self.routes[kind] = function
+        if (short := getattr(function, "short", None)) is not None:
+            self.short_routes[kind] = short
 
     def arrange(self, tensors: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """Bring positional and keyword tensors into one list with an entry per parameter.

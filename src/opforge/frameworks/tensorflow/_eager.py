@@ -65,8 +65,8 @@ def flat_attributes(entry: Entry) -> Callable[[Mapping[str, Any]], Sequence[Any]
 def eager_function(entry: Entry, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of ``(*tensors, **attributes)`` for an operator with one tensor per parameter.
 
-    It is kept in one piece, and has a shorter form for the commonest call: packing arguments and calling on take a
-    twentieth of the whole each.
+    It is kept in one piece, and has a shorter form for the commonest call (``short``, `Operator.set_route`): packing
+    arguments and calling on take a twentieth of the whole each.
 
     Args:
         entry: the operator.
@@ -94,12 +94,10 @@ def eager_function(entry: Entry, otherwise: Callable[..., Any]) -> Callable[...,
             return otherwise(*tensors, **attributes)
         return result if single else tuple(result)
 
-    def unary(x: Any = None, /, *more: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        if more or attributes or DETOURS or type(x) is not EAGER:
-            return function(x, *more, **attributes)
+    def unary(x: Any, *more: Any) -> Any:  # noqa: ANN401
         found = context._context
-        if not found._thread_local_data.is_eager:
-            return otherwise(x)
+        if more or DETOURS or type(x) is not EAGER or not found._thread_local_data.is_eager:
+            return function(x, *more)
         try:
             return execute(found, name, None, x)
         except core._NotOkStatusException as error:
@@ -107,7 +105,9 @@ def eager_function(entry: Entry, otherwise: Callable[..., Any]) -> Callable[...,
         except core._FallbackException:
             return otherwise(x)
 
-    return unary if count == 1 and single and not required else function
+    if count == 1 and single and not required:
+        function.short = unary  # type: ignore[attr-defined]
+    return function
 
 
 def _fail(entry: Entry, tensors: Sequence[Any], attributes: Mapping[str, Any], error: Any) -> NoReturn:  # noqa: ANN401
