@@ -133,7 +133,7 @@ inline std::unique_ptr<Claimed> compile_program(const std::shared_ptr<const Prog
   return claimed;
 }
 
-inline ComputeInfo* compile(const Ep& ep, const Graph* graph, const GraphNode* fused) {
+inline std::unique_ptr<Claimed> compile(const Ep& ep, const Graph* graph, const GraphNode* fused) {
   const Names inputs = input_names(fused), outputs = output_names(fused);
   const auto all = [](const Names& names, const Names& among) {
     const std::vector<int32_t> found = places(names, among);
@@ -152,7 +152,7 @@ inline ComputeInfo* compile(const Ep& ep, const Graph* graph, const GraphNode* f
     return nullptr;
   };
   claimed->head.ReleaseState = [](ComputeInfo*, void*) {};
-  return &claimed.release()->head;
+  return claimed;
 }
 
 // ---- the provider of a session
@@ -196,7 +196,9 @@ inline Ep* make_ep(const SessionOptions* options) {
   ep->head.Compile = [](Ep* self, const Graph** graphs, const GraphNode** fused, size_t count,
                         ComputeInfo** infos, GraphNode**) {
     return guarded([&] {
-      for (size_t k = 0; k < count; ++k) infos[k] = compile(*self, graphs[k], fused[k]);
+      std::vector<std::unique_ptr<Claimed>> made;  // all or none: where one fails, nobody releases the others
+      for (size_t k = 0; k < count; ++k) made.push_back(compile(*self, graphs[k], fused[k]));
+      for (size_t k = 0; k < count; ++k) infos[k] = &made[k].release()->head;
     });
   };
   ep->head.ReleaseNodeComputeInfos = [](Ep*, ComputeInfo** infos, size_t count) {

@@ -7,6 +7,7 @@ namespace opforge::session {
 namespace {
 
 constexpr int64_t kWorthIt = int64_t{4} << 20;    // bytes that a stretch must save
+constexpr int64_t kBeyond = int64_t{1} << 50;     // bytes, more than any gain
 constexpr int64_t kPassBytes = int64_t{1} << 20;  // images of a pass: while their largest results are smaller
 constexpr int64_t kUneven = 4;                    // passes per lane from which the last ones hardly count
 
@@ -47,7 +48,7 @@ int64_t Planner::gain_of(const Pending& step, int64_t images) const {
     if (follows(input, step.outputs[0]))
       gain += bytes_of(input);
     else if (input.present())
-      gain -= (images - 1) * bytes_of(input);
+      gain -= std::min(images - 1, kBeyond / std::max<int64_t>(bytes_of(input), 1)) * bytes_of(input);
   }
   for (const Tensor& output : step.outputs) gain += bytes_of(output);
   return gain;
