@@ -1,6 +1,6 @@
 """The click group that finds commands by file name, and the exit codes.
 
-0 good; 1 a check or comparison failed; 2 wrong use or bad input; 70 a fault of opforge; 130 interrupted.
+0 good; 1 a check, comparison or stress failed; 2 wrong use or bad input; 70 a fault of opforge; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ __all__ = ["main"]
 
 _COMMANDS = Path(__file__).parent / "commands"
 # The order in which a newcomer meets them; commands that are not named here follow by name.
-_ORDER = ("new", "check", "build", "export", "simplify", "compile", "run", "compare", "bench", "inspect", "doctor")
+_ORDER = (
+    "new", "check", "build", "export", "simplify", "compile", "run", "compare", "bench", "stress", "report", "inspect",
+    "doctor",
+)  # fmt: skip
 _EPILOG = """\b
 A first operator, from nothing to a running .bin:
   opforge new MyGate                                  a folder with a formula to edit
