@@ -18,7 +18,7 @@ LAYERS = [
     {"build"},
     {"frameworks", "engines", "onnx", "passes", "ops"},
     {"bin", "targets"},
-    {"verify", "profiling", "monitor"},
+    {"verify", "profiling", "monitor", "report"},
     {"pipeline"},
     {"cli"},
 ]

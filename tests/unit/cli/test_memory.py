@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import opforge as of
-from opforge.cli._memory import memory_plan, picture
+from opforge.cli._memory import memory_plan
+from opforge.report import memory_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -77,7 +78,8 @@ def test_command_prints_and_draws(opforge, model, tmp_path):
 def test_names_are_escaped(model):
     content, _ = memory_plan(model, {})
     content["buffers"][0]["name"] = "<a & b>"
-    assert any("<a & b>" in str(title.text) for title in ElementTree.fromstring(picture(content)).iter(f"{SVG}title"))
+    titles = ElementTree.fromstring(memory_picture(content)).iter(f"{SVG}title")
+    assert any("<a & b>" in str(title.text) for title in titles)
 
 
 @pytest.mark.parametrize(

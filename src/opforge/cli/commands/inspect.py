@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from opforge.cli import _inspect
-from opforge.cli._memory import memory_plan, picture
+from opforge.cli._memory import memory_plan
 from opforge.cli._output import emit, json_option
 from opforge.cli._targets import parse_sizes
 from opforge.errors import ArgumentError
+from opforge.report import memory_picture
 
 __all__ = ["command"]
 
@@ -72,5 +73,5 @@ def _memory_plan(file: Path, sizes: Mapping[str, int], out: Path | None, as_json
         raise ArgumentError("the picture is an SVG", where="--out", expected="NAME.svg", got=str(out))
     content, text = memory_plan(file, sizes)
     if out is not None:
-        out.write_text(picture(content))
+        out.write_text(memory_picture(content))
     emit(content, as_json, text)

@@ -1,0 +1,207 @@
+"""Runs the other commands for ``opforge report``, each in a process of its own, and keeps what they print as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opforge.report import KINDS, Section, missing
+
+__all__ = ["Gathered", "Options", "gather"]
+
+_MOST_SECONDS = 900.0
+_WORDS = 1500
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the commands are run with.
+
+    Attributes:
+        packages: operator packages that a model uses.
+        sizes: ``NAME=NUMBER`` of named dimensions.
+        level: of the checks.
+        duration: of the stress.
+        threads: of a run; None = each engine's choice.
+        kinds: the parts that are wanted.
+        seconds: that one command may take.
+    """
+
+    packages: Sequence[str] = ()
+    sizes: Sequence[str] = ()
+    level: str = "quick"
+    duration: str = "5"
+    threads: int | None = None
+    kinds: frozenset[str] = frozenset(KINDS)
+    seconds: float = _MOST_SECONDS
+
+    def words(self, *names: str) -> list[str]:
+        """Return these of ``package``, ``size``, ``threads`` as options of a command."""
+        found: list[str] = []
+        for name, values in (("package", self.packages), ("size", self.sizes), ("threads", [self.threads or ""])):
+            if name in names:
+                found += [word for value in values if value for word in (f"--{name}", str(value))]
+        return found
+
+
+@dataclass
+class Gathered:
+    """What was printed, the parts that are not there, the commands, and the files that were looked at."""
+
+    results: list[tuple[str, Any]] = field(default_factory=list)
+    others: list[Section] = field(default_factory=list)
+    commands: list[dict[str, Any]] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+
+def gather(target: str, options: Options, folder: Path, show: Callable[[str], None]) -> Gathered:
+    """Run what there is for a target.
+
+    Args:
+        target: a model's file, or operators.
+        options: for the commands.
+        folder: for what they write.
+        show: told what is running.
+    """
+    runner = _Runner(target, options, folder, show)
+    path = Path(target)
+    made: Mapping[str, Callable[[Path], None]] = {".onnx": runner.onnx_model, ".bin": runner.bin_file}
+    if path.suffix in made:
+        runner.found.files.append(path)
+        made[path.suffix](path)
+    else:
+        runner.operators()
+    return runner.found
+
+
+class _Runner:
+    def __init__(self, target: str, options: Options, folder: Path, show: Callable[[str], None]) -> None:
+        self._target, self._options, self._folder, self._show = target, options, folder, show
+        self.found = Gathered()
+
+    def onnx_model(self, path: Path) -> None:
+        """Everything: the model against engines, and its program."""
+        o, model = self._options, str(path)
+        self._section("check", ["check", model, "--level", o.level, *o.words("package")])
+        self._engines(model)
+        self._section("inspect", ["inspect", model, "--nodes"])
+        self._program(path)
+
+    def bin_file(self, path: Path) -> None:
+        """What a program tells alone."""
+        for kind in ("check", "compare", "bench"):
+            self._left_out(kind, "A .bin alone has nothing that it could be held against; give the .onnx.")
+        self._one_program(path)
+
+    def operators(self) -> None:
+        """Checks and stress of all; engines where it is one operator, as a model of one node."""
+        o = self._options
+        self._section("check", ["check", self._target, "--level", o.level])
+        model = self._folder / "operator.onnx"
+        exported = self._run(["export", self._target, "-o", str(model)])
+        if model.is_file():
+            self._options = Options(
+                **{**vars(o), "packages": [*o.packages, self._target.rpartition(":")[0] or self._target]}
+            )
+            self._engines(str(model))
+            self._section("inspect", ["inspect", str(model), "--nodes"])
+            self._program(model, stress=False)
+        else:
+            why = _reason(exported) or "no model was made."
+            for kind in ("compare", "bench", "profile", "inspect", "memory"):
+                self._left_out(kind, f"Not one operator that a model of one node shows: {why}")
+        self._stress(self._target)
+
+    def _engines(self, model: str) -> None:
+        words = self._options.words("package", "size", "threads")
+        self._section("compare", ["compare", model, "--engine", "all", *words])
+        compared: Any = next((c for name, c in self.found.results if name == "opforge compare"), {"rows": []})
+        # Those that ran; what the others were held against (ONNX's evaluator) is no peer, and slow.
+        ran = dict.fromkeys(["opforge", *(row["engine"] for row in compared["rows"])])
+        engines = [word for name in ran for word in ("--engine", name)]
+        self._section("bench", ["bench", model, *engines, *words])
+
+    def _program(self, model: Path, *, stress: bool = True) -> None:
+        target = self._folder / f"{model.stem}.bin"
+        compiled = self._run(["compile", str(model), "-o", str(target), *self._options.words("package")])
+        if not target.is_file():
+            for kind in ("profile", "stress", "inspect", "memory"):
+                self._left_out(kind, f"The model does not compile: {_reason(compiled)}")
+            return
+        self._one_program(target, stress=stress)
+
+    def _one_program(self, path: Path, *, stress: bool = True) -> None:
+        o, name = self._options, str(path)
+        self._section("profile", ["profile", name, *o.words("package", "size", "threads")])
+        if stress:
+            self._stress(name)
+        self._section("inspect", ["inspect", name, "--nodes"])
+        self._section("memory", ["inspect", name, "--memory", *o.words("size")])
+
+    def _stress(self, target: str) -> None:
+        o = self._options
+        shapes = [word for size in o.sizes for word in ("--shapes", size)] if Path(target).suffix == ".bin" else []
+        kept = ["--out", str(self._folder / "stress")]
+        self._section("stress", ["stress", target, "--duration", o.duration, *shapes, *o.words("package"), *kept])
+
+    def _section(self, kind: str, words: Sequence[str]) -> None:
+        if kind not in self._options.kinds:
+            self._left_out(kind, "It was not asked for.")
+            return
+        content = self._run(words)
+        why = _reason(content)
+        if not why:
+            self.found.results.append((f"opforge {words[0]}", content))
+        elif content.get("broken"):
+            self.found.others.append(Section(kind, KINDS[kind].title, "failed", f"The command itself failed: {why}"))
+        else:
+            self._left_out(kind, why)
+
+    def _left_out(self, kind: str, why: str) -> None:
+        self.found.others.append(missing(KINDS[kind], why))
+
+    def _run(self, words: Sequence[str]) -> Any:  # noqa: ANN401 - parsed JSON
+        """Run one command; its JSON, or ``{"error": ...}``, with ``broken`` where the command is at fault."""
+        self._show(f"opforge {words[0]}")
+        path = os.pathsep.join(entry for entry in sys.path if entry)  # what is imported here is found there
+        began = time.monotonic()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "opforge", *words, "--json"],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                stdin=subprocess.DEVNULL,
+                timeout=self._options.seconds,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        except subprocess.TimeoutExpired:
+            return {"error": {"message": f"it took longer than {self._options.seconds:g} s"}, "broken": True}
+        line = shlex.join(["opforge", *(w.removeprefix(f"{self._folder}/") for w in words)])
+        seconds = time.monotonic() - began
+        self.found.commands.append({"line": line, "exit_code": done.returncode, "seconds": seconds})
+        try:
+            content = json.loads(done.stdout)
+        except ValueError:
+            said = done.stderr.strip()[-_WORDS:] or "it printed no JSON"
+            return {"error": {"message": f"exit code {done.returncode}: {said}"}, "broken": True}
+        if done.returncode not in (0, 1, 2) and isinstance(content, dict):
+            content["broken"] = True
+        return content
+
+
+def _reason(content: Any) -> str:  # noqa: ANN401 - parsed JSON
+    """What a command says why it has no result; "" where it has one."""
+    if isinstance(content, dict) and "error" in content:
+        lines = str(content["error"].get("message", "")).splitlines()
+        return " ".join(line.strip() for line in lines[:4])
+    return ""

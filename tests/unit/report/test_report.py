@@ -1,0 +1,205 @@
+"""`opforge report`: every command's JSON becomes a section, in all four forms; what is missing says so."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+
+import pytest
+
+from opforge.errors import ArgumentError
+from opforge.report import KINDS, Report, adapted, kind_of, name_origins, provenance, to_html, to_junit, to_markdown
+from tests.unit.report import results
+
+
+@pytest.fixture(scope="module")
+def report():
+    contents = results.everything()
+    name_origins(contents.values())
+    sections = [adapted(content, name) for name, content in contents.items()]
+    return Report("net", sections, provenance([], [{"line": "opforge check net", "exit_code": 1, "seconds": 2.0}]))
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = {}
+    for name, content in results.everything().items():
+        paths[name] = tmp_path / f"{name}.json"
+        paths[name].write_text(json.dumps(content))
+    return paths
+
+
+def section(report, kind):
+    return next(s for s in report.sections if s.kind == kind)
+
+
+def test_every_kind_is_known_by_its_content():
+    found = {name: kind_of(content) for name, content in results.everything().items()}
+    assert all(found.values()), found
+    assert {kind.name for kind in found.values()} == set(KINDS)
+    assert kind_of({"rows": []}) is None
+    assert kind_of([1]) is None
+
+
+def test_verdicts_and_sentences(report):
+    states = {s.kind: s.state for s in report.sections}
+    assert states == {
+        "check": "failed", "compare": "failed", "bench": "info", "suite": "failed", "profile": "info",
+        "stress": "failed", "inspect": "info", "memory": "info",
+    }  # fmt: skip
+    assert report.word == "Failed"
+    said = {s.kind: s.summary for s in report.sections}
+    assert said["check"] == "9 checks of 2 subjects at the level quick, 1 failed."
+    assert said["compare"] == "opforge, onnxruntime against reference: 2 of 4 outputs differ."
+    assert "opforge is 1.25 times faster than openvino, the best of the others." in said["bench"]
+    assert "NOT THREAD-SAFE: 3 of 100 calls" in said["stress"]
+    assert "80 % of it in MatMul; 20.0 % moves data only" in said["profile"]
+
+
+def test_the_matrix_and_the_map_of_errors(report):
+    matrix = next(b for b in section(report, "check").blocks if b.title == "Operators and hosts")
+    assert [c.name for c in matrix.columns] == ["subject", "itself", "numpy", "torch", "jax"]
+    good, bad = matrix.rows
+    assert [getattr(v, "text", v) for v in good] == ["a::Good", "1", "2", "1", "left out"]
+    assert [getattr(v, "tone", v) for v in bad] == ["a::Bad", "good", "good", "bad", "quiet"]
+    heat = next(b for b in section(report, "compare").blocks if b.title == "Map of errors")
+    assert [[getattr(v, "tone", v) for v in row] for row in heat.rows] == [
+        ["y", "heat2", "heat5"],
+        ["z", "heat0", "bad"],
+    ]
+
+
+def test_custom_and_fused_nodes_are_marked(report):
+    program = next(s for s in report.sections if s.title.endswith("net.bin"))
+    drawn = program.blocks[-2].svg
+    assert 'class="box custom"' in drawn
+    assert "◆ ⊕ MatMul" in drawn
+    assert "with CustomGELU" in drawn
+    assert "made from MatMul, com.example::CustomGELU" in drawn
+    assert "1 with operators of domains of their own, 1 made from several" in program.summary
+
+
+class Page(HTMLParser):
+    """Open elements, and what a reader of the page needs."""
+
+    VOID = frozenset({"meta", "br", "img", "input", "link", "rect", "line", "circle", "polyline", "path"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.seen.append((tag, named, tuple(self.open)))
+        self.ids += [named["id"]] if "id" in named else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag, (tag, self.getpos())
+
+
+def test_the_page_is_well_formed_and_named(report):
+    page = Page()
+    text = to_html(report)
+    page.feed(text)
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    assert sum(tag == "main" for tag, *_ in page.seen) == 1
+    assert {"header", "nav", "footer"} <= {tag for tag, *_ in page.seen}
+    for tag, named, around in page.seen:
+        if tag == "th":
+            assert named["scope"] == ("col" if "thead" in around else "row")
+        if "aria-labelledby" in named:
+            assert named["aria-labelledby"] in page.ids
+        if tag == "a":
+            assert named["href"].removeprefix("#") in page.ids
+        if tag == "svg":
+            assert named["role"] == "img"
+            assert named["aria-label"]
+    assert not re.search(r"(src|href)=\"?(http|//)", text)
+    assert len(text) < 400_000
+
+
+def test_names_of_strangers_stay_text(report):
+    page = to_html(report)
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    root = ElementTree.fromstring(to_junit(report))
+    assert any("<script>alert" in (node.text or "") for node in root.iter("failure"))
+    assert "<script>" not in to_markdown(report)
+
+
+def test_junit_counts(report):
+    root = ElementTree.fromstring(to_junit(report))
+    suites = {suite.get("name"): suite for suite in root}
+    checks = suites["Checks"]
+    assert (checks.get("tests"), checks.get("failures"), checks.get("skipped")) == ("10", "1", "1")
+    assert len(list(checks.iter("testcase"))) == 10
+    assert root.get("failures") == str(len(list(root.iter("failure"))))
+    assert next(checks.iter("failure")).get("message").startswith("max |error| 3 at [0]")
+
+
+def test_markdown_says_what_failed(report):
+    text = to_markdown(report)
+    assert text.startswith("## :x: Failed: net\n")
+    assert (
+        "| Stress | :x: Failed | 200 calls in 5 s by 4 callers in opforge: NOT THREAD-SAFE: 3 of 100 calls. |" in text
+    )
+    assert "- **threads**: NOT THREAD-SAFE: 3 of 100 calls; a static buffer" in text
+    for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
+        cells = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(cells) == 1, table
+
+
+def test_files_in_and_all_forms_out(opforge, files, tmp_path, monkeypatch):
+    out = [tmp_path / f"report{suffix}" for suffix in (".html", ".xml", ".json", ".md")]
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    words = [word for path in out for word in ("-o", path)]
+    done = opforge("report", files["bench"], files["memory"], "--title", "my net", "--github", *words)
+    assert done.code == 0, done.err
+    assert "Nothing was judged: my net" in done.out
+    assert (tmp_path / "summary.md").read_text() == out[3].read_text()
+    content = json.loads(out[2].read_text())
+    states = {s["kind"]: s["state"] for s in content["sections"]}
+    assert states["bench"] == "info"
+    assert states["check"] == "missing"
+    assert "suite" not in states
+    page = out[0].read_text()
+    assert "No result of it was given. To get it: opforge check TARGET --json" in page
+    assert "my net" in page
+    # A report goes on: its results with one more.
+    done = opforge("report", out[2], files["check"], "-o", tmp_path / "next.json", "--json")
+    assert done.code == 1
+    assert done.json["verdict"] == "Failed"
+    assert [s["kind"] for s in done.json["sections"] if s["state"] != "missing"] == ["check", "bench", "memory"]
+    assert str(files["check"]) in done.json["provenance"]["files"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["no.json"], "this is no JSON file"),
+        (["odd.json"], "no command prints such JSON"),
+        (["half.json"], "this looks like the JSON of opforge bench, but is not whole"),
+        (["half.json", "-o", "page.pdf"], "no form of a report"),
+        (["a", "b"], "a report is about one target"),
+        (["no.onnx"], "there is no such model"),
+        (["odd.json", "--github"], "no file for the summary"),
+    ],
+)
+def test_wrong_use(opforge, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    (tmp_path / "odd.json").write_text('{"rows": 1}')
+    (tmp_path / "half.json").write_text('{"rounds": 1, "rows": [{}], "model": "m"}')
+    done = opforge("report", *words)
+    assert done.code == 2
+    assert said in done.err
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_an_adapter_names_what_is_missing():
+    with pytest.raises(ArgumentError, match="make it again: opforge compare MODEL --json"):
+        adapted({"reference": "r", "rows": [{"engine": "e"}], "skipped": {}}, "x.json")
