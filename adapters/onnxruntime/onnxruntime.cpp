@@ -1,9 +1,5 @@
 // onnxruntime.cpp: the entry points that ONNX Runtime and the Python side call.
-#include <dirent.h>
-#include <dlfcn.h>
-
-#include <cstdio>
-
+#include "common/libraries.h"
 #include "onnxruntime/provider.h"
 #include "onnxruntime/registry.h"
 
@@ -38,60 +34,13 @@ Status* open(const ApiBase* base) {
   return nullptr;
 }
 
-// A process without Python names its kernel libraries by OPFORGE_LIBRARY_PATH, as the runtime does.
-void define_library(const std::string& path) {
-  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return;
-  const auto entry = reinterpret_cast<opforge_library_fn>(::dlsym(library, "opforge_library_v1"));
-  if (entry == nullptr) return;
-  char reason[1024] = "";
-  opforge_host host{};
-  host.size = sizeof host;
-  host.abi = OPFORGE_ABI;
-  host.name = "onnxruntime";
-  host.version = "";
-  host.reason = reason;
-  host.reason_size = sizeof reason;
-  const opforge_library* const table = entry(&host);
-  if (table == nullptr) {
-    std::fprintf(stderr, "opforge: %s: %s\n", path.c_str(), reason);
-    return;
-  }
-  for (int32_t k = 0; k < table->n_operators; ++k) {
-    const bool gradient = (table->operators[k]->flags & OPFORGE_OPERATOR_GRADIENT) != 0;
-    if (!gradient) define(table->operators[k]);
-  }
-}
-
-void search_libraries() {
-  const char* const variable = std::getenv("OPFORGE_LIBRARY_PATH");
-  const std::string text = variable ? variable : "";
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(':', begin), text.size());
-    const std::string folder = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (folder.empty() || folder[0] != '/') continue;
-    DIR* const open = ::opendir(folder.c_str());
-    if (open == nullptr) continue;
-    std::vector<std::string> files;
-    while (const dirent* entry = ::readdir(open)) {
-      const std::string name = entry->d_name;
-      if (name.size() > 3 && name.compare(name.size() - 3, 3, ".so") == 0)
-        files.push_back(folder + "/" + name);
-    }
-    ::closedir(open);
-    std::sort(files.begin(), files.end());
-    for (const std::string& file : files) define_library(file);
-  }
-}
-
 bool nothing_defined() {
   const std::lock_guard<std::mutex> guard(registry().lock);
   return registry().definitions.empty() && !std::exchange(registry().searched, true);
 }
 
 void register_with(SessionOptions* options) {
-  if (nothing_defined()) search_libraries();
+  if (nothing_defined()) define_libraries("onnxruntime", &define);
   const Keys keys = std::exchange(selection(), {});
   const std::lock_guard<std::mutex> guard(registry().lock);
   if (registry().definitions.empty()) {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,6 +14,7 @@ from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError
 from opforge.frameworks import _entries
 from opforge.frameworks._entries import Entries, described
+from opforge.frameworks._names import tensorflow_name
 from opforge.frameworks.tensorflow._adapter import adapter
 
 __all__ = ["ENTRIES", "Entry", "all_entries", "tensorflow_name"]
@@ -42,12 +42,6 @@ class Entry(_entries.Entry):
     def plain(self) -> bool:
         """Whether every input and output is one tensor."""
         return not any((*self.input_counts, *self.output_counts))
-
-
-def tensorflow_name(domain: str, name: str, version: int) -> str:
-    """Return the name of the operation: ``com.example::CustomGELU:1`` is ``ComExampleCustomGELUV1``."""
-    words = re.split(r"[^0-9A-Za-z]+", domain)
-    return "".join(word[:1].upper() + word[1:] for word in words) + f"{name[:1].upper()}{name[1:]}V{version}"
 
 
 def _make(operator: LibraryOperator) -> Entry:
