@@ -10,10 +10,10 @@
 
 #include "common/bind.h"
 #include "common/context.h"
+#include "common/pool.h"
 #include "litert/api.h"
 #include "litert/dtypes.h"
 #include "litert/operator.h"
-#include "opforge/runtime.h"
 
 namespace opforge::litert_host {
 
@@ -119,8 +119,6 @@ class Kernel {
     }
     return kRuntimeFailure;
   }
-  static opforge_status divide(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
-                               void* user);
 
   const Named& named_;
   const Plan& plan_;
@@ -223,13 +221,6 @@ inline void Kernel::layouts(size_t inputs, const Layout* given, size_t outputs, 
   }
 }
 
-inline opforge_status Kernel::divide(opforge_context* context, int64_t n, int64_t grain,
-                                     opforge_range_fn body, void* user) {
-  const auto* self = static_cast<const Kernel*>(context_functions::whole(context).call);
-  opforge_parallel_for(n, grain < 1 ? 1 : grain, body, user, self->threads_);
-  return OPFORGE_STATUS_OK;
-}
-
 inline void Kernel::run(size_t inputs, TensorBuffer* const* given, size_t outputs,
                         TensorBuffer** made) const {
   const NodeOptions& node = options();
@@ -274,9 +265,8 @@ inline void Kernel::run(size_t inputs, TensorBuffer* const* given, size_t output
     }
   }
   const opforge_kernel& kernel = *plan_.kernel(bound.types.data(), OPFORGE_DEVICE_CPU);
-  CallContext context(nullptr, kernel.data);
-  context.call = const_cast<Kernel*>(this);
-  context.base.parallel_for = &divide;
+  pool_threads() = threads_;
+  CallContext context(&pool_chunks, kernel.data);
   const opforge_arguments from{in.data(), counts.data(), static_cast<int32_t>(in.size()),
                                static_cast<int32_t>(counts.size())};
   const opforge_arguments to{out.data(), bound.counts.data(), static_cast<int32_t>(out.size()),
