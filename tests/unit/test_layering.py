@@ -24,7 +24,17 @@ LAYERS = [
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FACADES = {"torch", "tensorflow", "jax", "litert", "onnxruntime", "__init__", "__main__"}
-FRAMEWORKS = {"torch", "tensorflow", "jax", "onnxruntime", "ai_edge_litert", "openvino", "transformers", "onnxscript", "scipy"}
+FRAMEWORKS = {
+    "torch",
+    "tensorflow",
+    "jax",
+    "onnxruntime",
+    "ai_edge_litert",
+    "openvino",
+    "transformers",
+    "onnxscript",
+    "scipy",
+}
 
 
 def files():
