@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opforge.engines._protocol import Array, NodeTime, TensorInfo
-from opforge.engines.litert._session import Session
+from opforge.engines.litert._session import Session, check_names
 from opforge.engines.litert.writer import OpenShapeError, convert
-from opforge.errors import ArgumentError, UnsupportedError
+from opforge.errors import UnsupportedError
 from opforge.onnx._read import read_model
 from opforge.schema import DType
 
@@ -78,12 +78,8 @@ class ConvertedModel:
             except UnsupportedError:
                 if self._is_static():
                     raise
-        shapes = []
-        for info in self.inputs:
-            if info.name not in inputs:
-                names = ", ".join(i.name for i in self.inputs)
-                raise ArgumentError("wrong inputs", where=self._where, expected=names, got=", ".join(inputs) or "none")
-            shapes.append(tuple(getattr(inputs[info.name], "shape", ())))
+        check_names(inputs, self.inputs, self._where)
+        shapes = [tuple(getattr(inputs[info.name], "shape", ())) for info in self.inputs]
         return use(self._session_for(shapes))
 
     def _session_for(self, shapes: Sequence[tuple[int, ...]]) -> Session:

@@ -22,7 +22,7 @@ from opforge.engines.litert._model import TfliteModel, aligned_copy, aligned_mem
 from opforge.errors import ArgumentError, CorruptFileError, DtypeError, OpforgeError, UnsupportedError
 from opforge.schema import DType
 
-__all__ = ["Session"]
+__all__ = ["Session", "check_names"]
 
 _CPU: Final = 1
 _BUFFERED: Final = 2  # errors are collected for whoever asks
@@ -122,15 +122,7 @@ class Session:
             return self._invoke(arrays)
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[Array]:
-        unknown = sorted(set(inputs) - {info.name for info in self.inputs})
-        missing = [info.name for info in self.inputs if info.name not in inputs]
-        if unknown or missing:
-            raise ArgumentError(
-                "wrong inputs",
-                where=self._where,
-                expected=", ".join(info.name for info in self.inputs),
-                got=", ".join(inputs) or "none",
-            )
+        check_names(inputs, self.inputs, self._where)
         arrays = []
         for info in self.inputs:
             array = np.asarray(inputs[info.name])
@@ -326,6 +318,14 @@ class Session:
 _KNOWN: Final = "write the model for known sizes, opforge.litert.convert(model, path, shapes={...})"
 _OPERATOR: Final = 2
 _NODE_EVENTS: Final = (_OPERATOR, 4, 8)  # of the interpreter, and of a delegate in its two forms
+
+
+def check_names(inputs: Mapping[str, Any], infos: Sequence[TensorInfo], where: str) -> None:
+    """Raise where inputs are missing, or are none of the model's."""
+    known = [info.name for info in infos]
+    if set(inputs) != set(known):
+        what = "there is no such input" if set(inputs) - set(known) else "inputs are missing"
+        raise ArgumentError(what, where=where, expected=", ".join(known), got=", ".join(inputs) or "none")
 
 
 def _events(litert: LiteRtLibrary, profiler: c_void_p) -> list[ProfiledEvent]:
