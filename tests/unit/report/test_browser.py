@@ -139,8 +139,16 @@ def test_keyboard_and_motion(show):
 
 def test_what_a_screen_reader_hears(show):
     tree = show().locator("body").aria_snapshot()
-    for words in ("- banner:", "- navigation \"At a glance\":", "- main:", "- contentinfo:", '- columnheader "question"',
-                  '- rowheader "a::Good"', "- region \"Map of errors\":", "- img \"Graph of 2 nodes"):  # fmt: skip
+    for words in (
+        "- banner:",
+        '- navigation "At a glance":',
+        "- main:",
+        "- contentinfo:",
+        '- columnheader "question"',
+        '- rowheader "a::Good"',
+        '- region "Map of errors":',
+        '- img "Graph of 2 nodes',
+    ):
         assert words in tree, tree[:3000]
 
 
