@@ -219,9 +219,54 @@ typedef struct opforge_node_time {
   int64_t runs;
   int64_t nanoseconds;
 } opforge_node_time;
+/* Begins from zero, or ends. A run that nobody profiles reads no clock for it. */
 OPFORGE_API void opforge_session_profile(opforge_session* session, int32_t on);
 OPFORGE_API opforge_status opforge_session_node_time(const opforge_session* session, int32_t node,
                                                      opforge_node_time* time);
+
+/* One thing that happened in a profiled run. */
+enum {
+  OPFORGE_EVENT_NODE = 0,  /* a node, on the thread that called it */
+  OPFORGE_EVENT_AGAIN = 1, /* a further call of a node in the same run: for its next few images */
+  OPFORGE_EVENT_HELP = 2,  /* a worker that helped a node (-1: several, which are events of their own) */
+  OPFORGE_EVENT_RUN = 3,   /* the whole run; node -1 */
+  OPFORGE_EVENT_COPIES = 4 /* outputs that are copied at the end; node -1 */
+};
+typedef struct opforge_event {
+  int32_t kind;             /* OPFORGE_EVENT_... */
+  int32_t node;             /* of the program */
+  int32_t thread;           /* a small number for each thread of the process that took part in a profile */
+  int32_t run;              /* from 0 on since the profile began */
+  int64_t begin_ns, end_ns; /* of the monotonic clock */
+} opforge_event;
+
+/* Like opforge_session_profile(session, 1), and keeps the first `most` events as well. every: one run in so
+ * many is watched, 1 = all; for runs of few microseconds, of which two readings of a clock are a part. */
+OPFORGE_API opforge_status opforge_session_profile_events(opforge_session* session, int64_t most,
+                                                          int32_t every);
+/* Copies at most `capacity` events in the order in which they were handed over; returns how many, or how many
+ * there are when events is NULL. lost (may be NULL): how many came after the first `most`. */
+OPFORGE_API int64_t opforge_session_events(opforge_session* session, opforge_event* events, int64_t capacity,
+                                           int64_t* lost);
+
+/* An input or output of a node as a run sees it. */
+typedef struct opforge_node_tensor {
+  int32_t onnx_dtype;
+  int32_t ndim;  /* -1 = absent, or not known */
+  int64_t bytes; /* with borders and filled up channels; of packed weights those of the plain tensor */
+  int64_t shape[8];
+} opforge_node_tensor;
+/* Inputs, then outputs of a node in the plan or run used last; *count is 0 where the node is not executed
+ * (known when planned, or a view). Where a node runs for a few images at a time, those of one time. */
+OPFORGE_API opforge_status opforge_session_node_tensors(const opforge_session* session, int32_t node,
+                                                        opforge_node_tensor* tensors, int32_t capacity,
+                                                        int32_t* count);
+
+/* ---- the machine -------------------------------------------------------------------------------------- */
+/* What `threads` threads of the pool (0 = all) reach at most, measured now (some 50 ms each): f32 operations
+ * a second, two per multiply-add; bytes read and written a second by copies inside `bytes` bytes in all. */
+OPFORGE_API double opforge_measure_flops(int32_t threads);
+OPFORGE_API double opforge_measure_copy(int32_t threads, size_t bytes);
 
 #ifdef __cplusplus
 }

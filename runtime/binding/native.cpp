@@ -31,6 +31,10 @@ NB_MODULE(_native, m) {
   m.def("version", [] { return nb::str(opforge_runtime_version()); });
   m.def("isa", [] { return nb::str(opforge_runtime_isa()); });
   m.def("thread_count", [] { return opforge_thread_count(); });
+  m.def("measure_flops", &opforge_measure_flops, nb::arg("threads"),
+        nb::call_guard<nb::gil_scoped_release>());
+  m.def("measure_copy", &opforge_measure_copy, nb::arg("threads"), nb::arg("bytes"),
+        nb::call_guard<nb::gil_scoped_release>());
   nb::class_<PySession>(m, "Session")
       .def(nb::init<const std::string&, int, bool, const std::vector<std::string>&,
                     const std::vector<std::string>&, bool, bool, bool, nb::dict, int64_t, int64_t>(),
@@ -46,5 +50,8 @@ NB_MODULE(_native, m) {
       .def("plan", &PySession::plan)
       .def("buffers", &PySession::buffers)
       .def("profile", &PySession::profile)
-      .def("node_times", &PySession::node_times);
+      .def("profile_events", &PySession::profile_events)
+      .def("node_times", &PySession::node_times)
+      .def("events", &PySession::events)
+      .def("node_tensors", &PySession::node_tensors);
 }

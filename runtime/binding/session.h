@@ -40,7 +40,12 @@ class PySession {
   // (scratch, id, values, first, last, offset, size) each
   nb::list buffers() const;
   void profile(bool on);
+  void profile_events(int64_t most, int32_t every);
   nb::list node_times() const;
+  // (records of opforge_event as bytes, events that were lost)
+  nb::tuple events() const;
+  // (onnx dtype, bytes, dims or None) of each input, then each output; empty when it is not executed
+  nb::list node_tensors(int32_t node) const;
 
  private:
   struct Port {

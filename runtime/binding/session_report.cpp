@@ -95,6 +95,46 @@ nb::list PySession::plan() const {
 
 void PySession::profile(bool on) { opforge_session_profile(session_, on ? 1 : 0); }
 
+void PySession::profile_events(int64_t most, int32_t every) {
+  if (opforge_session_profile_events(session_, most, every) != OPFORGE_STATUS_OK) raise_last_error();
+}
+
+nb::tuple PySession::events() const {
+  std::vector<opforge_event> events;
+  int64_t lost = 0;
+  {
+    nb::gil_scoped_release release;
+    events.resize(static_cast<size_t>(opforge_session_events(session_, nullptr, 0, nullptr)));
+    const auto capacity = static_cast<int64_t>(events.size());
+    events.resize(static_cast<size_t>(opforge_session_events(session_, events.data(), capacity, &lost)));
+  }
+  return nb::make_tuple(nb::bytes(events.data(), events.size() * sizeof(opforge_event)), lost);
+}
+
+nb::list PySession::node_tensors(int32_t node) const {
+  std::vector<opforge_node_tensor> tensors(64);
+  int32_t count = 0;
+  for (int k = 0; k < 2; ++k) {  // once more where there are many
+    const auto capacity = static_cast<int32_t>(tensors.size());
+    if (opforge_session_node_tensors(session_, node, tensors.data(), capacity, &count) != OPFORGE_STATUS_OK)
+      raise_last_error();
+    if (count <= capacity) break;
+    tensors.resize(static_cast<size_t>(count));
+  }
+  nb::list list;
+  for (int32_t k = 0; k < count && k < static_cast<int32_t>(tensors.size()); ++k) {
+    const opforge_node_tensor& tensor = tensors[static_cast<size_t>(k)];
+    nb::object dims = nb::none();
+    if (tensor.ndim >= 0) {
+      nb::list all;
+      for (int32_t d = 0; d < tensor.ndim; ++d) all.append(tensor.shape[d]);
+      dims = all;
+    }
+    list.append(nb::make_tuple(tensor.onnx_dtype, tensor.bytes, dims));
+  }
+  return list;
+}
+
 nb::list PySession::node_times() const {
   nb::list list;
   opforge_session_statistics s = {};

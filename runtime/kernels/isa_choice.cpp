@@ -1,5 +1,6 @@
 // isa_choice.cpp: the table of heavy loops for the instruction set that isa_select.h chose.
 #include "isa_select.h"
+#include "kernels/isa/peak.h"
 #include "kernels/isa/table.h"
 
 namespace opforge {
@@ -15,6 +16,19 @@ const IsaTable& isa_table() {
   if (isa_level() >= kNeon) return neon::table;
 #endif
   return baseline::table;
+}
+
+Peak isa_peak() {
+#if defined(OPFORGE_HAVE_V4)
+  if (isa_level() >= kV4) return v4::peak;
+#endif
+#if defined(OPFORGE_HAVE_V3)
+  if (isa_level() >= kV3) return v3::peak;
+#endif
+#if defined(OPFORGE_HAVE_NEON)
+  if (isa_level() >= kNeon) return neon::peak;
+#endif
+  return baseline::peak;
 }
 
 bool isa_bf16_pairs() {

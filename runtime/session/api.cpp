@@ -2,28 +2,22 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "format/crc32c.h"
 #include "kernels/isa/table.h"
 #include "opforge/runtime.h"
 #include "session/caller.h"
+#include "session/guarded.h"
 #include "session/last_error.h"
-#include "session/session.h"
 #include "threads/pool.h"
 
 using opforge::DType;
 using opforge::Error;
 using opforge::Tensor;
+using opforge::session::guarded;
 using opforge::session::Options;
-using opforge::session::publish_error;
 using opforge::session::Session;
-using opforge::session::thread_error;
 using opforge::session::ValueText;
-
-struct opforge_session {
-  Session session;
-};
 
 struct opforge_results {
   std::vector<opforge::session::Result> results;
@@ -46,22 +40,6 @@ Struct known_part(const Struct& given) {
   Struct all = {};
   std::memcpy(&all, &given, given.size < sizeof all ? given.size : sizeof all);
   return all;
-}
-
-// Runs body; bad_alloc and the like become statuses.
-template <class Body>
-opforge_status guarded(Body&& body) {
-  Error& error = thread_error();
-  opforge_status status = OPFORGE_STATUS_INTERNAL;
-  try {
-    status = body(&error);
-    if (status != OPFORGE_STATUS_OK && error.status != status) error.fail(status, "the runtime failed");
-  } catch (const std::bad_alloc&) {
-    status = error.fail(OPFORGE_STATUS_OUT_OF_MEMORY, "out of memory");
-  } catch (...) {
-    status = error.fail(OPFORGE_STATUS_INTERNAL, "an unexpected exception in the runtime");
-  }
-  return status == OPFORGE_STATUS_OK ? status : publish_error();
 }
 
 Options options_of(const opforge_session_options* given) {
@@ -305,22 +283,6 @@ opforge_status opforge_session_get_statistics(const opforge_session* session,
     const_cast<opforge_session*>(session)->session.statistics(&found);
     found.size = statistics->size < sizeof found ? statistics->size : sizeof found;
     std::memcpy(statistics, &found, found.size);
-    return OPFORGE_STATUS_OK;
-  });
-}
-
-void opforge_session_profile(opforge_session* session, int32_t on) {
-  session->session.start_profile(on != 0);
-}
-
-opforge_status opforge_session_node_time(const opforge_session* session, int32_t node,
-                                         opforge_node_time* time) {
-  return guarded([&](Error* error) -> opforge_status {
-    Session& s = const_cast<opforge_session*>(session)->session;
-    if (node < 0 || static_cast<uint32_t>(node) >= s.model().program().counts.nodes) {
-      return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "there is no such node").found("%d", node);
-    }
-    s.node_time(static_cast<uint32_t>(node), time);
     return OPFORGE_STATUS_OK;
   });
 }

@@ -2,8 +2,6 @@
 // caller's pointers in and calls one kernel after another.
 #include "session/context.h"
 
-#include <chrono>
-
 #include "session/plugin.h"
 #include "threads/claims.h"
 #include "threads/pool.h"
@@ -85,20 +83,36 @@ Status Context::bind(Arena* arena, Error* error) {
   return OPFORGE_STATUS_OK;
 }
 
-Status Context::run(void* const* inputs, void* const* outputs, Profile* profile, Error* error) {
+Status Context::run(void* const* inputs, void* const* outputs, Recorder* recorder, Error* error) {
+  if (recorder == nullptr) {
+    Unwatched nobody;
+    return run_all(inputs, outputs, &nobody, error);
+  }
+  make_room();
+  Watch watch(recorder, events_.data(), events_.size());
+  return run_all(inputs, outputs, &watch, error);
+}
+
+// Where the events of a watched run lie until it ends; made once.
+void Context::make_room() {
+  events_.resize(runs_.size() + 2);
+  for (std::vector<Lane>& lanes : lanes_)
+    for (Lane& lane : lanes) lane.events.resize(lane.runs.size());
+}
+
+template <class W>
+Status Context::run_all(void* const* inputs, void* const* outputs, W* watch, Error* error) {
   for (const Patch& patch : input_patches_) tensors_[patch.tensor].data = inputs[patch.index];
   for (const Patch& patch : output_patches_) tensors_[patch.tensor].data = outputs[patch.index];
   const PoolRun together(runs_.size() > 1 ? model_.threads() : 1, plan_.get());
-  const bool timed = profile->on.load(std::memory_order_relaxed);
-  Profile* const times = timed ? profile : nullptr;
   size_t stretch = 0;
   for (size_t k = 0; k < runs_.size();) {
     if (stretch < lanes_.size() && plan_->stretches[stretch].first_step == k) {
-      if (Status status = run_stretch(stretch, times, error)) return status;
+      if (Status status = run_stretch(stretch, watch, error)) return status;
       k += plan_->stretches[stretch++].steps;
       continue;
     }
-    if (Status status = step(plan_->steps[k], &runs_[k], tensors_.data(), 0, true, times, error))
+    if (Status status = step(plan_->steps[k], &runs_[k], tensors_.data(), 0, true, watch, error))
       return status;
     ++k;
   }
@@ -110,10 +124,12 @@ Status Context::run(void* const* inputs, void* const* outputs, Profile* profile,
     const int64_t bytes = storage_bytes(copy.tensor.dtype, copy.tensor.shape, copy.tensor.layout);
     if (bytes > 0) std::memcpy(outputs[copy.output], from, static_cast<size_t>(bytes));
   }
+  if (!plan_->copies.empty()) watch->copies_end();
   return OPFORGE_STATUS_OK;
 }
 
-Status Context::run_pass(const Stretch& stretch, Lane* lane, int64_t number, int64_t pass, Profile* profile,
+template <class W>
+Status Context::run_pass(const Stretch& stretch, Lane* lane, int64_t number, int64_t pass, W* watch,
                          Error* error) const {
   for (uint32_t k = 0; k < stretch.tensors; ++k) {
     const Place& place = plan_->places[stretch.first_tensor + k];
@@ -124,31 +140,33 @@ Status Context::run_pass(const Stretch& stretch, Lane* lane, int64_t number, int
   for (uint32_t k = 0; k < stretch.steps; ++k) {
     const Step& next = plan_->steps[stretch.first_step + k];
     if (Status status =
-            step(next, &lane->runs[k], lane->tensors.data(), stretch.first_tensor, pass == 0, profile, error))
+            step(next, &lane->runs[k], lane->tensors.data(), stretch.first_tensor, pass == 0, watch, error))
       return status;
   }
   return OPFORGE_STATUS_OK;
 }
 
-Status Context::run_stretch(size_t index, Profile* profile, Error* error) {
+template <class W>
+Status Context::run_stretch(size_t index, W* watch, Error* error) {
   const Stretch& stretch = plan_->stretches[index];
   std::vector<Lane>& lanes = lanes_[index];
   if (stretch.lanes == 1) {
     for (int64_t pass = 0; pass < stretch.passes; ++pass) {
-      if (Status status = run_pass(stretch, lanes.data(), 0, pass, profile, error)) return status;
+      if (Status status = run_pass(stretch, lanes.data(), 0, pass, watch, error)) return status;
     }
     return OPFORGE_STATUS_OK;
   }
+  watch->lanes_begin();
   Claims claims(stretch.passes, stretch.lanes);
   std::atomic<int32_t> failed{0};  // a word: riscv64 exchanges no bytes without a library
   const auto work = [&](int64_t begin, int64_t end) {
     Error mine;
     for (int64_t lane = begin; lane < end; ++lane) {
+      Lane& here = lanes[static_cast<size_t>(lane)];
+      auto own = watch->lane(here.events.data(), here.events.size());
       for (int64_t first = 0, last = 0; claims.next(lane == 0 ? last : -1, &first, &last);) {
         for (int64_t pass = first; pass < last && failed.load(std::memory_order_relaxed) == 0; ++pass) {
-          if (run_pass(stretch, &lanes[static_cast<size_t>(lane)], lane, pass, profile, &mine) &&
-              !failed.exchange(1))
-            *error = mine;
+          if (run_pass(stretch, &here, lane, pass, &own, &mine) && !failed.exchange(1)) *error = mine;
         }
       }
     }
@@ -158,32 +176,27 @@ Status Context::run_stretch(size_t index, Profile* profile, Error* error) {
       [](void* user, int64_t begin, int64_t end) { (*static_cast<decltype(&work)>(user))(begin, end); },
       const_cast<void*>(static_cast<const void*>(&work)), stretch.lanes,
       reinterpret_cast<uint64_t>(&stretch));
+  watch->lanes_end();
   return failed != 0 ? error->status : OPFORGE_STATUS_OK;
 }
 
+template <class W>
 Status Context::step(const Step& step, RunContext* run, const Tensor* tensors, uint32_t first, bool counts,
-                     Profile* profile, Error* error) const {
+                     W* watch, Error* error) const {
   const NodeInfo& info = model_.node(step.node);
-  std::chrono::steady_clock::time_point begin;
-  if (profile != nullptr) begin = std::chrono::steady_clock::now();
+  watch->begin(step.node);
   for (uint32_t h = step.first_halo; h < step.first_halo + step.halos; ++h) {
     if (plan_->halos[h].every_run) clear_halo(tensors[plan_->halos[h].tensor - first]);
   }
   run->host = error;
   const Status status =
       info.kernel != nullptr ? info.kernel->run(*run) : plugin_run(*info.plugin, info.attributes, run, error);
+  watch->end(step.node, counts);
   if (status != OPFORGE_STATUS_OK) {
     if (error->status != status) error->fail(status, "the kernel failed");
     char where[Error::kText];
     model_.describe(step.node, where, sizeof where);
     return error->at("%s", where);
-  }
-  if (profile != nullptr) {
-    const auto time = std::chrono::steady_clock::now() - begin;
-    Profile::Row& row = profile->rows[step.node];
-    row.runs.fetch_add(counts ? 1 : 0, std::memory_order_relaxed);
-    row.nanoseconds.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count(),
-                              std::memory_order_relaxed);
   }
   return OPFORGE_STATUS_OK;
 }

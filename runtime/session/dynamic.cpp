@@ -3,13 +3,17 @@
 #include "session/dynamic.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "session/planner.h"
 #include "session/plugin.h"
 #include "threads/pool.h"
 
 namespace opforge::session {
+namespace {
+
+constexpr size_t kEvents = 1024;  // of a watched run before they are handed over
+
+}  // namespace
 
 DynamicRun::DynamicRun(const Model& model)
     : model_(model), program_(model.program()), slots_(program_.n_values), memory_(program_.counts.nodes) {
@@ -18,8 +22,17 @@ DynamicRun::DynamicRun(const Model& model)
   }
 }
 
-Status DynamicRun::run(Profile* profile, Error* error) {
-  profile_ = profile;
+Status DynamicRun::run(Recorder* recorder, Error* error) {
+  if (recorder == nullptr) return run_all(error);
+  events_.resize(kEvents);
+  Watch watch(recorder, events_.data(), events_.size());
+  watch_ = &watch;
+  const Status status = run_all(error);
+  watch_ = nullptr;
+  return status;
+}
+
+Status DynamicRun::run_all(Error* error) {
   error_ = error;
   pool_.restart();
   const PoolRun together(model_.threads(), &model_);
@@ -42,15 +55,12 @@ void DynamicRun::reset() {
 
 Status DynamicRun::graph(uint32_t g) {
   const format::Graph& graph = program_.graphs[g];
-  const bool measured = profile_->on.load(std::memory_order_relaxed);
   for (uint32_t n = graph.first_node; n < graph.first_node + graph.nodes; ++n) {
-    if (measured) {
-      const auto begin = std::chrono::steady_clock::now();
-      if (node(n)) return *error_;
-      const auto time = std::chrono::steady_clock::now() - begin;
-      profile_->rows[n].runs.fetch_add(1, std::memory_order_relaxed);
-      profile_->rows[n].nanoseconds.fetch_add(
-          std::chrono::duration_cast<std::chrono::nanoseconds>(time).count(), std::memory_order_relaxed);
+    if (watch_ != nullptr) {
+      const uint64_t begin = watch_->open_at(n);
+      const Status status = node(n);
+      watch_->close_at(n, begin);
+      if (status) return *error_;
     } else if (node(n)) {
       return *error_;
     }

@@ -18,9 +18,13 @@ class DynamicRun {
 
   // Input k of the model, to be set before run(): tensors are dense, with data that lives through the run.
   Slot& input(uint32_t k) { return slots_[program_.ids[program_.graphs[0].first_input + k]]; }
-  Status run(Profile* profile, Error* error);
+  // recorder: null = nobody watches.
+  Status run(Recorder* recorder, Error* error);
   // After run(), until reset(): output k of the model.
   const Slot& output(uint32_t k) const { return slots_[program_.ids[program_.graphs[0].first_output + k]]; }
+  // What node n read and wrote last, for reports; empty when it did not run. Valid until the next run.
+  const std::vector<Tensor>& inputs_of(uint32_t n) const { return memory_[n].inputs; }
+  const std::vector<Tensor>& outputs_of(uint32_t n) const { return memory_[n].outputs; }
   // Releases all values.
   void reset();
 
@@ -40,6 +44,7 @@ class DynamicRun {
     int64_t count = 0, bytes = 0;  // rows there; bytes of one
   };
 
+  Status run_all(Error* error);
   Status graph(uint32_t g);
   Status node(uint32_t n);
   Status control(uint32_t n);
@@ -80,7 +85,8 @@ class DynamicRun {
 
   const Model& model_;
   const Program& program_;
-  Profile* profile_ = nullptr;
+  Watch* watch_ = nullptr;  // of this run
+  std::vector<Event> events_;
   Error* error_ = nullptr;
   BlockPool pool_;                   // outlives the slots
   std::vector<Slot> slots_;          // one per value

@@ -79,7 +79,7 @@ void Session::describe() {
     metadata_.push_back(model_.text(program.metadata[k].name));
     metadata_.push_back(model_.text(program.metadata[k].id));
   }
-  profile_.rows = std::make_unique<Profile::Row[]>(program.counts.nodes + 1);
+  recorder_.open(model_);
 }
 
 Status Session::check_input(uint32_t k, const Tensor& tensor, std::vector<int64_t>* symbols,
@@ -215,7 +215,7 @@ Status Session::run_planned(const Tensor* inputs, Outputs* outputs, Lease* lease
     if (results[k] == nullptr && (bytes != 0 || error->status != OPFORGE_STATUS_OK)) return *error;
   }
   if (lease->context->bind(lease->arena.get(), error)) return *error;
-  return lease->context->run(pointers, results, &profile_, error);
+  return lease->context->run(pointers, results, watched(), error);
 }
 
 Status Session::run(const Tensor* inputs, Outputs* outputs, Error* error) {
@@ -256,16 +256,25 @@ void Session::node_time(uint32_t node, opforge_node_time* time) {
     node_texts_.push_back(output);
   }
   const std::string* texts = &node_texts_[3 * size_t{node}];
-  *time = {texts[0].c_str(), texts[1].c_str(), texts[2].c_str(), profile_.rows[node].runs.load(),
-           profile_.rows[node].nanoseconds.load()};
+  *time = {texts[0].c_str(), texts[1].c_str(), texts[2].c_str(), 0, 0};
+  recorder_.sum(node, &time->runs, &time->nanoseconds);
 }
 
-void Session::start_profile(bool on) {
-  for (uint32_t k = 0; on && k < model_.program().counts.nodes; ++k) {
-    profile_.rows[k].runs.store(0);
-    profile_.rows[k].nanoseconds.store(0);
+std::vector<Tensor> Session::node_tensors(uint32_t node) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Tensor> found;
+  if (last_ != nullptr) {
+    for (const Step& step : last_->steps) {
+      if (step.node != node) continue;
+      const auto first = last_->tensors.begin() + step.first_tensor;
+      found.assign(first, first + step.n_inputs + step.n_outputs);
+    }
+  } else if (!dynamics_.empty()) {
+    const DynamicRun& run = *dynamics_.back();
+    found = run.inputs_of(node);
+    found.insert(found.end(), run.outputs_of(node).begin(), run.outputs_of(node).end());
   }
-  profile_.on.store(on);
+  return found;
 }
 
 std::shared_ptr<const Plan> Session::last_plan() {

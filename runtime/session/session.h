@@ -64,9 +64,11 @@ class Session {
   const std::vector<ValueText>& inputs() const { return inputs_; }
   const std::vector<ValueText>& outputs() const { return outputs_; }
   const std::vector<std::string>& metadata() const { return metadata_; }  // key, value, key, value ...
-  Profile& profile() { return profile_; }
-  void start_profile(bool on);
+  Recorder& recorder() { return recorder_; }
   void node_time(uint32_t node, opforge_node_time* time);
+  // Inputs, then outputs of a node in the plan or run used last (in a stretch: of one pass); empty when it is
+  // not executed.
+  std::vector<Tensor> node_tensors(uint32_t node);
   void statistics(opforge_session_statistics* statistics);
   // The plan used last; null when there is none.
   std::shared_ptr<const Plan> last_plan();
@@ -95,11 +97,12 @@ class Session {
   Status check_given(uint32_t k, const Given& given, std::vector<int64_t>* symbols, Error* error) const;
   std::unique_ptr<DynamicRun> borrow_dynamic();
   void give_back(std::unique_ptr<DynamicRun> run);
+  Recorder* watched() { return recorder_.wanted() ? &recorder_ : nullptr; }
 
   Model model_;
   std::vector<ValueText> inputs_, outputs_;
   std::vector<std::string> metadata_;
-  Profile profile_;
+  Recorder recorder_;
   std::vector<std::string> node_texts_;  // domain, operator, first output of each node
   std::mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;

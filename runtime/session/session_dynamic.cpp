@@ -64,7 +64,7 @@ void Session::give_back(std::unique_ptr<DynamicRun> run) {
 Status Session::run_dynamic(const Tensor* inputs, Outputs* outputs, Error* error) {
   std::unique_ptr<DynamicRun> run = borrow_dynamic();
   for (uint32_t k = 0; k < inputs_.size(); ++k) run->input(k).tensor = inputs[k];
-  Status status = run->run(&profile_, error);
+  Status status = run->run(watched(), error);
   for (uint32_t k = 0; status == OPFORGE_STATUS_OK && k < outputs_.size(); ++k) {
     const Tensor& tensor = run->output(k).tensor;
     const size_t bytes = bytes_of(tensor);
@@ -131,7 +131,7 @@ Status Session::run_values(const Given* inputs, std::vector<Result>* results, Er
     for (size_t i = 0; i < inputs[k].count; ++i)
       slot.sequence->items.push_back({inputs[k].tensors[i], BlockRef()});
   }
-  Status status = run->run(&profile_, error);
+  Status status = run->run(watched(), error);
   for (uint32_t k = 0; status == OPFORGE_STATUS_OK && k < outputs_.size(); ++k) {
     const Slot& slot = run->output(k);
     Result& result = (*results)[k];

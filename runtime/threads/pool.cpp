@@ -31,6 +31,7 @@
 #include "threads/clock.h"
 #include "threads/costs.h"
 #include "threads/cpu.h"
+#include "threads/ticks.h"
 
 namespace opforge {
 namespace {
@@ -63,6 +64,7 @@ struct alignas(64) Job {
   int64_t n = 0, grain = 1;
   opforge_range_fn body = nullptr;
   void* user = nullptr;
+  HelpWatch* watch = nullptr;
   Claims chunks;
 };
 
@@ -71,6 +73,7 @@ thread_local bool in_parallel = false;
 thread_local int run_depth = 0;
 thread_local double run_work = 0;
 thread_local uint32_t short_regions = 0;
+thread_local HelpWatch* watching = nullptr;
 
 // Runs each chunk by itself: they are the same for any number of threads. Returns how many it ran.
 int64_t work(Job& job, bool caller) {
@@ -133,6 +136,7 @@ class Pool {
       job->grain = grain;
       job->body = body;
       job->user = user;
+      job->watch = watching;
       job->most = helpers;
       job->chunks.reset(chunks, helpers + 1);
       job->state.store(kOpen, std::memory_order_seq_cst);
@@ -230,7 +234,12 @@ class Pool {
     if (job.state.load(std::memory_order_relaxed) != kOpen) return false;
     const int32_t before = job.inside.fetch_add(1, std::memory_order_seq_cst);
     const bool enter = job.state.load(std::memory_order_seq_cst) == kOpen && before < job.most;
-    if (enter) work(job, false);
+    if (enter && job.watch != nullptr) {
+      const uint64_t begin = ticks();
+      if (work(job, false) > 0) job.watch->helped(job.watch, begin, ticks());
+    } else if (enter) {
+      work(job, false);
+    }
     job.inside.fetch_sub(1, std::memory_order_seq_cst);
     return enter;
   }
@@ -322,6 +331,12 @@ Pool* pool() {
 int32_t pool_threads() {
   Pool* p = pool();
   return p != nullptr ? p->threads() : 1;
+}
+
+HelpWatch* watch_helpers(HelpWatch* watch) {
+  HelpWatch* const before = watching;
+  watching = watch;
+  return before;
 }
 
 PoolRun::PoolRun(int32_t threads, const void* site)

@@ -31,6 +31,13 @@ class PoolRun {
   uint64_t key_;
 };
 
+// Who wants to know when workers help in regions of a thread, with the clock of ticks.h.
+struct HelpWatch {
+  void (*helped)(HelpWatch* self, uint64_t begin, uint64_t end);  // called by the worker
+};
+// For regions that this thread begins from now on; null = nobody. Returns who it was before.
+HelpWatch* watch_helpers(HelpWatch* watch);
+
 // What this process may use: OPFORGE_NUM_THREADS, else the CPUs of the affinity mask, at most the cgroup's
 // quota.
 int32_t available_threads();

@@ -27,6 +27,7 @@ _NAMES = {
     **dict.fromkeys(("compile", "CompileReport"), "opforge.bin.compiler"),
     "Session": "opforge.bin.session",
     **dict.fromkeys(("compare", "Comparison", "check", "CheckReport"), "opforge.verify"),
+    **dict.fromkeys(("profile", "Profile"), "opforge.profiling"),
     **dict.fromkeys(("include_dir", "library_dir"), "opforge._paths"),
 }
 # Elementwise functions for formulas, all from opforge.expr.

@@ -24,6 +24,7 @@ from opforge.bin.lowering import (
     load,
     nhwc,
     pipeline,
+    places,
     quantised,
     resolve,
     select,
@@ -138,6 +139,7 @@ def compile_program(
     _choice("precision", precision, weights.PRECISIONS)
     model, digest = load.load(model_or_path)
     report = CompileReport(target=target, opset=model.opset_imports.get("", 0), source_nodes=len(_edit.nodes(model)))
+    names, known = places.names_of(model), places.places_of(model)
     report.warnings += _defaults(model)
     close_subgraphs.call(model)
     report.warnings += resolve.resolve(model, operators)
@@ -154,6 +156,8 @@ def compile_program(
         support.require_kernels(graph)
     program = emit.emit(graph)
     sound.require_order(program)
+    program.places = known
+    places.keep_names(program, names)
     program.target = target
     program.required = support.required_operators(graph)
     program.metadata = _metadata(model, digest)

@@ -26,7 +26,7 @@ from opforge.bin.layout import (
     AttributeKind,
     Kind,
 )
-from opforge.bin.program import Graph, GraphRef, Layout, Node, Program, RequiredOperator, Value
+from opforge.bin.program import Graph, GraphRef, Layout, Node, Place, Program, RequiredOperator, Value
 from opforge.errors import CorruptFileError
 
 __all__ = ["NUMPY_DTYPES", "decode"]
@@ -82,7 +82,9 @@ class _Decoder:
         self.blobs = self._blobs()
 
     def decode(self) -> tuple[Program, Plan | None]:
-        program = Program(values=self._values(), graphs=self._graphs(), required=self._required())
+        program = Program(
+            values=self._values(), graphs=self._graphs(), required=self._required(), places=self._places()
+        )
         target = self._numbers(Kind.TARGET)
         program.target = self.strings[target[0]]
         program.cpu_features = [self.strings[k] for k in target[2 : 2 + target[1]]]
@@ -217,6 +219,17 @@ class _Decoder:
         texts = numbers[2 + 2 * numbers[0] :]
         ranges = zip(numbers[2 : 2 + 2 * nodes : 2], numbers[3 : 3 + 2 * nodes : 2], strict=False)
         return [[self.strings[k] for k in texts[first : first + count]] for first, count in ranges]
+
+    def _places(self) -> dict[str, Place]:
+        if Kind.DEBUG not in self.contents:
+            return {}
+        numbers = self._numbers(Kind.DEBUG)
+        first = 2 + 2 * numbers[0] + numbers[1]
+        count = numbers[first] if first < len(numbers) else 0  # the part is optional
+        texts = [self.strings[k] for k in numbers[first + 1 : first + 1 + 3 * count]]
+        return {
+            name: Place(scope, source) for name, scope, source in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
+        }
 
     def _required(self) -> list[RequiredOperator]:
         if Kind.OPERATORS not in self.contents:

@@ -259,7 +259,11 @@ class _Encoder:
             for node in graph.nodes:
                 ranges += [len(texts), len(node.origin)]
                 texts += map(self.text, node.origin)
-        return _head(len(ranges) // 2, len(texts), *ranges, *texts), len(ranges) // 2
+        named = dict.fromkeys(name for graph in self.program.graphs for node in graph.nodes for name in node.origin)
+        known = [(name, self.program.places[name]) for name in named if name in self.program.places]
+        places = [self.text(part) for name, place in known for part in (name, place.scope, place.source)]
+        count, tail = len(ranges) // 2, [len(known), *places] if known else []
+        return _head(count, len(texts), *ranges, *texts, *tail), count
 
     def _strings(self) -> tuple[bytes, int]:
         parts = [text.encode() for text in self.strings]

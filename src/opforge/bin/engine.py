@@ -13,7 +13,7 @@ from opforge import _paths
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.engines import Availability, NodeTime, TensorInfo, Traits
 
-__all__ = ["OpforgeEngine", "engine"]
+__all__ = ["OpforgeEngine", "engine", "libraries_of"]
 
 
 class OpforgeEngine:
@@ -49,14 +49,14 @@ class OpforgeEngine:
         from opforge.bin.session import Session
 
         if Path(model).suffix == ".bin":
-            return _Loaded(Session(model, threads=threads, libraries=_libraries(Path(model))))
+            return _Loaded(Session(model, threads=threads, libraries=libraries_of(Path(model))))
         from opforge.bin.compiler import compile as compile_model
 
         with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
             target = Path(folder) / "model.bin"
             compile_model(model, target)
             # The mapping outlives the name: Linux keeps the file until the session closes it.
-            return _Loaded(Session(target, threads=threads, libraries=_libraries(target)))
+            return _Loaded(Session(target, threads=threads, libraries=libraries_of(target)))
 
     def profile(
         self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
@@ -73,7 +73,7 @@ class OpforgeEngine:
         ]
 
 
-def _libraries(path: Path) -> list[Path]:
+def libraries_of(path: Path) -> list[Path]:
     """Give the libraries of kernel operators that the file needs and this process knows, compiled where need be.
 
     A session by itself finds only what is installed or named; here the user's packages are loaded already.

@@ -9,7 +9,7 @@ import numpy as np
 
 from opforge.bin.packing import Late
 
-__all__ = ["Dim", "Graph", "GraphRef", "Layout", "Node", "Program", "RequiredOperator", "Value"]
+__all__ = ["Dim", "Graph", "GraphRef", "Layout", "Node", "Place", "Program", "RequiredOperator", "Value"]
 
 Dim = int | str | None
 """A dimension: a number, an expression over symbols ("N", "2*N+1", "N//2"), or None when known at run time only."""
@@ -104,9 +104,25 @@ class RequiredOperator:
     types: str
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a node of the model comes from, as far as the exporter said.
+
+    Attributes:
+        scope: path of the module, e.g. ``encoder.layer.0.attention``; "" where unknown.
+        source: file and line, e.g. ``models/net.py:12``; "" where unknown.
+    """
+
+    scope: str = ""
+    source: str = ""
+
+
 @dataclass
 class Program:
-    """A whole model. ``graphs[0]`` is the main graph; ``values`` is shared by all graphs."""
+    """A whole model. ``graphs[0]`` is the main graph; ``values`` is shared by all graphs.
+
+    ``places`` says where nodes of the model come from, by the names that ``Node.origin`` has.
+    """
 
     values: list[Value] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
@@ -114,3 +130,4 @@ class Program:
     metadata: dict[str, str] = field(default_factory=dict)
     target: str = "cpu"
     cpu_features: list[str] = field(default_factory=list)
+    places: dict[str, Place] = field(default_factory=dict)

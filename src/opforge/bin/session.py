@@ -6,6 +6,7 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from importlib import metadata as packages
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,7 @@ from opforge.bin.native import native
 from opforge.bin.program import Dim
 from opforge.errors import ArgumentError, DtypeError, MissingOperatorError, UnsupportedError
 
-__all__ = ["MemoryBuffer", "NodeTime", "Session", "ValueInfo"]
+__all__ = ["EVENT", "EventKind", "MemoryBuffer", "NodeTensor", "NodeTime", "Session", "ValueInfo"]
 
 Array = NDArray[Any]
 
@@ -71,6 +72,31 @@ class NodeTime:
     output: str
     runs: int
     nanoseconds: int
+
+
+class EventKind(IntEnum):
+    """What an event of a profile is: see ``OPFORGE_EVENT_...`` in ``opforge/runtime.h``."""
+
+    NODE = 0
+    AGAIN = 1
+    HELP = 2
+    RUN = 3
+    COPIES = 4
+
+
+EVENT = np.dtype(
+    [("kind", "<i4"), ("node", "<i4"), ("thread", "<i4"), ("run", "<i4"), ("begin", "<i8"), ("end", "<i8")]
+)
+"""An event: kind, node of the program (-1: none), thread, run, begin and end in ns of the monotonic clock."""
+
+
+@dataclass(frozen=True)
+class NodeTensor:
+    """An input or output of a node in a run: ONNX dtype number, bytes (with borders), shape (None: absent)."""
+
+    dtype: int
+    bytes: int
+    shape: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -247,6 +273,23 @@ class Session:
     def profile(self, on: bool = True) -> None:
         """Start (or stop) to measure the time of each node, from zero."""
         self._native.profile(on)
+
+    def profile_events(self, most: int, *, every: int = 1) -> None:
+        """Start to measure, and keep the first ``most`` events as well; one run in ``every`` is watched."""
+        self._native.profile_events(most, every)
+
+    def events(self) -> tuple[NDArray[Any], int]:
+        """Return the events since ``profile_events()`` (dtype ``EVENT``), and how many were not kept."""
+        data, lost = self._native.events()
+        return np.frombuffer(data, EVENT), lost
+
+    def node_tensors(self, node: int) -> list[NodeTensor]:
+        """Return inputs, then outputs of a node in the run used last; empty where the node is not executed.
+
+        Of a node that runs for a few images at a time those of one time.
+        """
+        rows = self._native.node_tensors(node)
+        return [NodeTensor(dtype, size, None if dims is None else tuple(dims)) for dtype, size, dims in rows]
 
     def node_times(self) -> list[NodeTime]:
         """Return the times of all nodes since ``profile()``."""

@@ -69,6 +69,11 @@ class NodeTime:
         device: what ran it: a device, or the engine's part (an execution provider).
         runs: how often it ran.
         nanoseconds: sum over the runs.
+        samples: nanoseconds of each time it ran, where the engine says them.
+        origin: names of the model's nodes (or of their first outputs) that it stands for, where the engine knows them:
+            what was fused into it.
+        bytes: what one run of it reads and writes, weights too, where the engine says it.
+        moves: "copy" where it only moves data, "layout" where it only changes how they lie, else "".
     """
 
     name: str
@@ -76,6 +81,10 @@ class NodeTime:
     device: str
     runs: int
     nanoseconds: int
+    samples: tuple[int, ...] = ()
+    origin: tuple[str, ...] = ()
+    bytes: int | None = None
+    moves: str = ""
 
 
 class LoadedModel(Protocol):
