@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attribute_errors.h"
 #include "common/attributes.h"
 #include "onnxruntime/definition.h"
 
@@ -35,16 +36,9 @@ inline const char* type_name(AttributeType type) {
   return kNames[type];
 }
 
+using adapter::wrong_type;
 inline Failure wrong_type(const Plan& plan, const detail::Attribute& declared, AttributeType got) {
-  return failure(OPFORGE_STATUS_TYPE, plan.where + ", attribute " + declared.name, "wrong attribute type",
-                 std::string(detail::kAttributeKinds[declared.kind]) + " (" +
-                     type_name(type_of_kind(declared.kind)) + ")",
-                 type_name(got));
-}
-
-inline Failure missing_attribute(const Plan& plan, const detail::Attribute& declared) {
-  return failure(OPFORGE_STATUS_INVALID_ARGUMENT, plan.where, "missing attribute",
-                 declared.name + ": " + detail::kAttributeKinds[declared.kind], "nothing");
+  return wrong_type(plan, declared, std::string(type_name(got)));
 }
 
 // Reads a node through OrtKernelInfo.

@@ -1,5 +1,7 @@
 // onnxruntime.cpp: the entry points that ONNX Runtime and the Python side call.
-#include "common/libraries.h"
+#include <cstdlib>
+#include <cstring>
+
 #include "onnxruntime/provider.h"
 #include "onnxruntime/registry.h"
 
@@ -34,22 +36,11 @@ Status* open(const ApiBase* base) {
   return nullptr;
 }
 
-bool nothing_defined() {
-  const std::lock_guard<std::mutex> guard(registry().lock);
-  return registry().definitions.empty() && !std::exchange(registry().searched, true);
-}
-
 void register_with(SessionOptions* options) {
-  if (nothing_defined()) define_libraries("onnxruntime", &define);
+  registry().search("opforge.onnxruntime.library()");
   const Keys keys = std::exchange(selection(), {});
   const std::lock_guard<std::mutex> guard(registry().lock);
-  if (registry().definitions.empty()) {
-    throw failure(
-        OPFORGE_STATUS_NOT_FOUND, "opforge", "no operator is known",
-        "kernel libraries in the folders of OPFORGE_LIBRARY_PATH, or opforge.onnxruntime.library() in Python",
-        "", "opforge build PACKAGE --out FOLDER makes a kernel library");
-  }
-  for (CustomOpDomain* domain : domains_of(chosen(keys), nullptr))
+  for (CustomOpDomain* domain : domains_of(registry().chosen(keys), nullptr))
     check(api().AddCustomOpDomain(options, domain), "AddCustomOpDomain");
 }
 
@@ -89,7 +80,7 @@ OPFORGE_EXPORT Status* ReleaseEpFactory(EpFactory* factory) {
 
 // Makes one operator of a table known to this process.
 OPFORGE_EXPORT int32_t opforge_onnxruntime_define(const opforge_operator* table, char* error, size_t size) {
-  return opforge::adapter::guarded(error, size, [&] { define(table); }, OPFORGE_STATUS_INTERNAL);
+  return opforge::adapter::guarded(error, size, [&] { registry().define(table); }, OPFORGE_STATUS_INTERNAL);
 }
 
 // The operators that the next registration on this thread takes; none = the newest of each.

@@ -8,44 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "common/known.h"
 #include "onnxruntime/call.h"
 #include "onnxruntime/shape.h"
 
 namespace opforge::onnxruntime_host {
 
-using Keys = std::vector<std::string>;  // domain::Name:version
-
-struct Registry {
-  std::mutex lock;
-  std::map<std::string, std::unique_ptr<Definition>> definitions;
+struct Registry : Known<Definition> {
   std::vector<std::unique_ptr<CustomOp>> ops;
   std::map<std::string, std::vector<CustomOpDomain*>> domains;  // by what they hold
-  bool searched = false;
+
+  Registry() : Known("ONNX Runtime", "onnxruntime") {}
 };
 
 inline Registry& registry() {
   static Registry* const all = new Registry;
   return *all;
-}
-
-// What the next registration of this thread takes; empty = the newest version of every operator.
-inline Keys& selection() {
-  static thread_local Keys keys;
-  return keys;
-}
-
-// Enters an operator of a table. Doing it again changes nothing; another one of that name is an error.
-inline void define(const opforge_operator* table) {
-  auto definition = std::make_unique<Definition>(table);
-  Registry& all = registry();
-  const std::lock_guard<std::mutex> guard(all.lock);
-  const auto known = all.definitions.find(definition->key);
-  if (known == all.definitions.end()) {
-    std::string key = definition->key;
-    all.definitions.emplace(std::move(key), std::move(definition));
-    return;
-  }
-  check_same(*known->second, *definition, definition->key, "ONNX Runtime");
 }
 
 // ---- kernels of ONNX Runtime
@@ -109,30 +87,6 @@ inline const CustomOp* make_op(const Definition& definition, const opforge_kerne
 }
 
 // ---- domains
-
-// ONNX Runtime keeps one schema per name, so of several versions the newest is registered unless a selection
-// names another.
-inline std::vector<const Definition*> chosen(const Keys& keys) {
-  std::vector<const Definition*> found;
-  if (!keys.empty()) {
-    for (const std::string& key : keys) {
-      const auto one = registry().definitions.find(key);
-      if (one == registry().definitions.end()) {
-        throw failure(OPFORGE_STATUS_NOT_FOUND, key, "the operator is not defined in this process");
-      }
-      found.push_back(one->second.get());
-    }
-    return found;
-  }
-  std::map<std::string, const Definition*> newest;
-  for (const auto& [key, definition] : registry().definitions) {
-    const Definition*& best = newest[definition->where];
-    if (best == nullptr || best->table->since_version < definition->table->since_version)
-      best = definition.get();
-  }
-  for (const auto& [where, definition] : newest) found.push_back(definition);
-  return found;
-}
 
 // Called under the lock.
 inline const std::vector<CustomOpDomain*>& domains_of(const std::vector<const Definition*>& definitions,

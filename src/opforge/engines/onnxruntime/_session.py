@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.engines.onnxruntime._adapter import adapter, adapter_path
-from opforge.engines.onnxruntime._operators import adapted, check_nodes, define, has_gaps, model_operators
+from opforge.engines.onnxruntime._operators import adapted, check_nodes, has_gaps, model_operators
 from opforge.engines.onnxruntime._provider import add_provider
 from opforge.errors import ArgumentError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.onnx._read import read_model
@@ -42,7 +42,7 @@ def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = N
     if not operators:
         discover()
         operators = tuple(registry.operators().values())
-    adapter().select(define(operators))
+    adapter().select(adapter().define_all(operators))
     return str(adapter_path())
 
 
