@@ -11,7 +11,7 @@ import pytest
 import opforge
 
 ROOT = Path(opforge.__file__).parent
-HOSTS = {"torch", "tensorflow", "jax", "onnxruntime"}
+HOSTS = {"torch", "tensorflow", "jax", "onnxruntime", "openvino"}
 
 
 def modules():

@@ -148,7 +148,7 @@ _PACKAGES = (
     ("jax", "jax", (0, 6), "training in JAX", "pip install 'opforge[jax]'"),
     ("onnxruntime", "onnxruntime", (1, 20), "running models in ONNX Runtime", "pip install 'opforge[onnxruntime]'"),
     ("ai-edge-litert", "ai_edge_litert", (2, 2), "running models in LiteRT", "pip install 'opforge[litert]'"),
-    ("openvino", "openvino", (2025, 0), "comparing with OpenVINO", "pip install 'opforge[bench]'"),
+    ("openvino", "openvino", (2025, 0), "running models in OpenVINO", "pip install 'opforge[openvino]'"),
 )
 
 

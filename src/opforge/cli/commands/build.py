@@ -19,6 +19,7 @@ Examples:
   opforge build my_gate --out libraries    elsewhere; name the folder in OPFORGE_LIBRARY_PATH
   opforge build my_gate_op --wheel         dist/my_gate_op-0.1.0-py3-none-<platform>.whl
   opforge build --host torch               once per PyTorch version, for the fastest calls
+  opforge build --host openvino            once per OpenVINO version, which the first session does otherwise
 """
 
 
@@ -26,7 +27,9 @@ Examples:
 @click.argument("target", required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for what is made. [default: TARGET/_lib, or dist]")
 @click.option("--wheel", is_flag=True, help="Make a wheel of the project folder TARGET, with the library inside.")
-@click.option("--host", type=click.Choice(["torch"]), help="Build a framework's accelerator instead of a TARGET.")
+@click.option(
+    "--host", type=click.Choice(["torch", "openvino"]), help="Build what a host needs of its own instead of a TARGET."
+)
 @json_option
 def command(target: str | None, out: Path | None, wheel: bool, host: str | None, as_json: bool) -> None:
     """Compile the operators of TARGET (package, folder or .py file) into one kernel library.
@@ -39,7 +42,7 @@ def command(target: str | None, out: Path | None, wheel: bool, host: str | None,
     if host is not None:
         if target is not None or wheel:
             raise ArgumentError("--host goes without TARGET and --wheel", where="build")
-        made = [_accelerator(host, as_json)]
+        made = [_for_host(host, as_json)]
     elif target is None:
         raise click.UsageError("say what to build: a package, a folder, or --host torch", click.get_current_context())
     elif wheel:
@@ -64,11 +67,16 @@ def command(target: str | None, out: Path | None, wheel: bool, host: str | None,
     emit({"files": [str(p) for p in made], "seconds": round(seconds, 3)}, as_json, text)
 
 
-def _accelerator(host: str, as_json: bool) -> Path:
+def _for_host(host: str, as_json: bool) -> Path:
     from importlib.util import find_spec
 
     if find_spec(host) is None:
         raise ArgumentError(f"{host} is not installed", where="build", hint=f"pip install 'opforge[{host}]'")
+    if host == "openvino":
+        from opforge.openvino import build_adapter
+
+        with progress("building the adapter for this OpenVINO", as_json):
+            return build_adapter()
     from opforge.frameworks.torch import build_accelerator
 
     with progress(f"building the {host} accelerator (a minute or so, once per {host} version)", as_json):

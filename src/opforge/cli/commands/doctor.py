@@ -23,7 +23,7 @@ def command(as_json: bool) -> int:
             continue  # its package has a row already
         found = engine.availability()
         state = "ok" if found.ok else "missing" if name == "opforge" else "optional"
-        detail = found.version or found.reason
+        detail = "; ".join(filter(None, (found.version, found.reason)))
         rows.append({"name": f"engine {name}", "state": state, "detail": detail, "hint": found.hint})
     bad = [row["name"] for row in rows if row["state"] == "missing"]
 

@@ -1,0 +1,179 @@
+"""The OpenVINO engine on its Python API (the CPU's plugin)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opforge.engines._protocol import Availability, NodeTime, TensorInfo, Traits
+from opforge.engines.openvino import _adapter
+from opforge.engines.openvino._operators import python_reason
+from opforge.engines.openvino._session import open_model
+from opforge.engines.openvino._words import run_error
+from opforge.errors import ArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    import openvino
+
+__all__ = ["OpenVino"]
+
+_DTYPES = {
+    "f32": "float32", "f64": "float64", "f16": "float16", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16",
+    "i32": "int32", "u32": "uint32", "i64": "int64", "u64": "uint64", "boolean": "bool",
+}  # fmt: skip
+
+
+class OpenVino:
+    """Loads ONNX files and IRs; versions 2025.0 and newer.
+
+    Args:
+        name: of the engine.
+        bodies: whether nodes whose function body the model carries run as that body; others run by our kernels.
+    """
+
+    def __init__(self, name: str, *, bodies: bool) -> None:
+        self.name = name
+        self._bodies = bodies
+
+    def availability(self) -> Availability:
+        """Say whether the package is installed and new enough, and how our kernels run in it."""
+        if _adapter.openvino_folder() is None:
+            return Availability(False, reason="the package is not installed", hint="pip install 'opforge[openvino]'")
+        version = _adapter.version()
+        if _adapter.version_numbers(version) < _adapter.OLDEST:
+            oldest = ".".join(map(str, _adapter.OLDEST))
+            return Availability(
+                False,
+                version=version,
+                reason=f"version {version} is too old, {oldest} is needed",
+                hint="pip install --upgrade openvino",
+            )
+        reason = python_reason()
+        if reason is None:
+            return Availability(True, version=version)
+        text = f"our kernels run through Python, some 100 us a node: {reason}"
+        return Availability(True, version=version, reason=text, hint="install g++ or clang++")
+
+    def traits(self) -> Traits:
+        """What its Python API passes; the CPU computes f16 and f64 in f32, and i64 in i32."""
+        operators = ("bodies", "kernels") if self._bodies else ("kernels",)
+        return Traits(("cpu",), tuple(_DTYPES.values()), True, operators, (".onnx", ".xml"))
+
+    def prepare(self) -> None:
+        """Import the package."""
+        import_module("openvino")
+
+    def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
+        """Compile a model for the CPU.
+
+        Raises:
+            MissingOperatorError: a node has neither a registered operator nor a body.
+            ArgumentError: nodes do not fit their operators.
+            UnsupportedError: OpenVINO refuses the model.
+        """
+        return self._open(model, threads)
+
+    def profile(
+        self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
+    ) -> list[NodeTime]:
+        """Read what OpenVINO says of its nodes after each run; its unit is the microsecond."""
+        loaded = self._open(model, threads, measure=True)
+        times: dict[str, NodeTime] = {}
+        for run in range(runs + 1):
+            loaded.run(inputs)
+            if run == 0:
+                continue
+            for row in loaded.request.get_profiling_info():
+                if str(row.status).rpartition(".")[2] != "EXECUTED":
+                    continue
+                known = times.get(row.node_name)
+                taken = round(row.real_time.total_seconds() * 1e9)
+                times[row.node_name] = NodeTime(
+                    row.node_name,
+                    row.node_type,
+                    "cpu",
+                    1 + (known.runs if known else 0),
+                    taken + (known.nanoseconds if known else 0),
+                )
+        return list(times.values())
+
+    def _open(self, model: Path, threads: int | None, measure: bool = False) -> _Loaded:
+        # The default precision of some processors is bf16, which no comparison would stand.
+        config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        if measure:
+            config["PERF_COUNT"] = True
+        if threads is not None:
+            config["INFERENCE_NUM_THREADS"] = threads
+        return _Loaded(open_model(Path(model), config=config, bodies=self._bodies), _file_names(Path(model)))
+
+
+def _file_names(path: Path) -> set[str]:
+    """Names of an ONNX file's inputs and outputs; OpenVINO gives a tensor the names of all that it was merged with."""
+    if path.suffix == ".xml":
+        return set()
+    from opforge.onnx._read import read_model
+
+    graph = read_model(path, weights=False).graph
+    return {item.name for item in (*graph.input, *graph.output)}
+
+
+class _Loaded:
+    """A compiled model with one request, and the names of its inputs and outputs."""
+
+    def __init__(self, compiled: openvino.CompiledModel, names: set[str]) -> None:
+        self.request = compiled.create_infer_request()
+        self._inputs = [_info(item, names) for item in compiled.inputs]
+        self._outputs = [_name(item, names) for item in compiled.outputs]
+
+    @property
+    def inputs(self) -> Sequence[TensorInfo]:
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return self._outputs
+
+    @property
+    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        return self._run
+
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        known = {info.name: info for info in self._inputs}
+        for name, value in inputs.items():
+            if name not in known:
+                raise ArgumentError("there is no such input", where="openvino", expected=list(known), got=name)
+            if np.asarray(value).dtype != known[name].dtype:  # OpenVINO would convert it, or read it as it lies
+                raise ArgumentError(
+                    f"the input {name!r} has another dtype",
+                    where="openvino", expected=known[name].dtype, got=np.asarray(value).dtype,
+                )  # fmt: skip
+        if missing := [name for name in known if name not in inputs]:
+            raise ArgumentError("inputs are missing", where="openvino", expected=list(known), got=f"no {missing}")
+        try:
+            # Not infer(): with one thread OpenVINO loses the error of a run that fails in it.
+            self.request.start_async({k: np.asarray(inputs[name], order="C") for k, name in enumerate(known)})
+            self.request.wait()
+        except Exception as problem:
+            raise run_error(problem, "openvino") from problem
+        return {name: self.request.get_output_tensor(k).data.copy() for k, name in enumerate(self._outputs)}
+
+
+def _name(port: Any, names: set[str]) -> str:  # noqa: ANN401 - openvino.ConstOutput
+    own = port.get_names()
+    found = sorted(own & names) or sorted(own)
+    return found[0] if found else str(port.get_node().get_friendly_name())
+
+
+def _info(port: Any, names: set[str]) -> TensorInfo:  # noqa: ANN401 - openvino.ConstOutput
+    name, kind = _name(port, names), port.get_element_type().get_type_name()
+    if kind not in _DTYPES:
+        raise UnsupportedError(f"input type {kind} is not supported here", where=name)
+    shape = port.get_partial_shape()
+    sizes: tuple[int | str | None, ...] = ()
+    if not shape.rank.is_dynamic:
+        sizes = tuple(None if size.is_dynamic else size.get_length() for size in shape)
+    return TensorInfo(name, np.dtype(_DTYPES[kind]), sizes)
