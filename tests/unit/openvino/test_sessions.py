@@ -338,10 +338,10 @@ def test_no_compiler(monkeypatch, tmp_path):
 
 def test_a_failed_build_is_told_and_remembered(monkeypatch, tmp_path):
     monkeypatch.setenv("OPFORGE_CACHE", str(tmp_path))
-    whole = _adapter._host_adapter
+    whole = _adapter._recipe
     monkeypatch.setattr(
         _adapter,
-        "_host_adapter",
+        "_recipe",
         lambda *a: type(whole(*a))(**(vars(whole(*a)) | {"flags": ("-include", "no_such_header.h")})),
     )
     with pytest.raises(BuildError, match=r"(?s)no_such_header\.h"):
@@ -356,7 +356,7 @@ def test_a_failed_build_is_told_and_remembered(monkeypatch, tmp_path):
 
 def test_an_openvino_without_headers(monkeypatch, tmp_path):
     with pytest.raises(UnsupportedError, match=r"(?s)no C\+\+ headers and libraries.*install OpenVINO from its wheels"):
-        _adapter._host_adapter(tmp_path, "2026.4")
+        _adapter._recipe(tmp_path, "2026.4")
 
 
 def test_an_old_openvino(monkeypatch):

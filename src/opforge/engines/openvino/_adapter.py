@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from opforge.build.host_adapter import HostAdapter
+from opforge.build.adapters import Recipe
 from opforge.engines._table import OperatorTable
 from opforge.errors import UnsupportedError
 
@@ -46,7 +46,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
 
 
 @functools.cache
-def _host_adapter(folder: Path, version: str) -> HostAdapter:
+def _recipe(folder: Path, version: str) -> Recipe:
     missing = [name for name in _HEADERS if not (folder / "include" / name).is_file()]
     found: list[Path] = []
     for name in _LIBRARIES:
@@ -60,31 +60,31 @@ def _host_adapter(folder: Path, version: str) -> HostAdapter:
             "this OpenVINO has no C++ headers and libraries to build an adapter against",
             where=str(folder), expected=", ".join(missing), got="not there", hint="install OpenVINO from its wheels",
         )  # fmt: skip
-    return HostAdapter(
+    return Recipe(
         name="openvino-adapter",
-        entry="openvino/openvino.cpp",
-        host=f"OpenVINO {version}",
+        where=f"the adapter for OpenVINO {version}",
+        source="openvino/openvino.cpp",
         flags=(
             "-std=c++17", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w", "-DNDEBUG",
             "-isystem", str(folder / "include"),
         ),
-        libraries=(
-            f"-L{folder / 'libs'}", *(f"-l:{path.name}" for path in found), f"-Wl,-rpath,{folder / 'libs'}",
-            "-Wl,-z,nodelete",
+        link_flags=(
+            "-shared", f"-L{folder / 'libs'}", *(f"-l:{path.name}" for path in found), f"-Wl,-rpath,{folder / 'libs'}",
+            "-Wl,-z,nodelete", "-Wl,--as-needed", "-s",
         ),
         identity=(version,),
     )  # fmt: skip
 
 
-def _adapter() -> HostAdapter:
+def _installed() -> Recipe:
     folder = openvino_folder()
     assert folder is not None, "asked for without OpenVINO"
-    return _host_adapter(folder, version())
+    return _recipe(folder, version())
 
 
 def built_adapter() -> Path | None:
     """Return the adapter that fits this OpenVINO, or None where it has not been built."""
-    return _adapter().built()
+    return _installed().built()
 
 
 def build_adapter(*, force: bool = False) -> Path:
@@ -100,7 +100,7 @@ def build_adapter(*, force: bool = False) -> Path:
         BuildError: the compiler refuses it; its words are in the message.
         UnsupportedError: this OpenVINO has no C++ headers.
     """
-    return _adapter().build(force=force)
+    return _installed().build(force=force)
 
 
 @functools.cache
