@@ -61,7 +61,7 @@ class FlexBuffer {
     kMap,
     kVector,
     kVectorInt,
-    kVectorKey = 14,
+    kVectorString = 15,
     kVectorInt2 = 16,
     kVectorFloat4 = 24,
     kBool = 26,
@@ -138,7 +138,10 @@ class FlexBuffer {
       const uint64_t count = number(found.begin - found.width, found.width);
       require(count <= size_);
       found.count = static_cast<size_t>(count);
-      found.element = kind == kVectorBool ? static_cast<int32_t>(kBool) : kind - kVectorInt + kInt;
+      // A vector of texts does not tell the width of their lengths, so they end at a zero, as keys do.
+      found.element = kind == kVectorBool     ? static_cast<int32_t>(kBool)
+                      : kind == kVectorString ? static_cast<int32_t>(kKey)
+                                              : kind - kVectorInt + kInt;
     }
     require(found.count <= (size_ - found.begin) / found.width);
     if (kind == kVector || kind == kMap) {
@@ -180,7 +183,7 @@ class FlexBuffer {
   detail::Literal literal(const Place& place) const {
     const int32_t kind = type(place);
     detail::Literal value;
-    value.list = kind == kVector || (kind >= kVectorInt && kind <= kVectorKey) ||
+    value.list = kind == kVector || (kind >= kVectorInt && kind <= kVectorString) ||
                  (kind >= kVectorInt2 && kind <= kVectorFloat4) || kind == kVectorBool;
     if (!value.list) {
       value.items.push_back(scalar(place));

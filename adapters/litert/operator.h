@@ -138,7 +138,7 @@ inline std::vector<int64_t> counts_of(const Plan& plan, const std::vector<detail
 }
 
 // Attributes under their declared names. TensorFlow adds the dtypes of type variables and, with a leading
-// underscore, notes of its own; its lists of booleans are numbers.
+// underscore, notes of its own; its lists of booleans are numbers, and its converter leaves out empty lists.
 inline std::vector<detail::NamedLiteral> attributes_of(const Plan& plan,
                                                        std::vector<detail::NamedLiteral> entries,
                                                        const Named& named) {
@@ -161,6 +161,14 @@ inline std::vector<detail::NamedLiteral> attributes_of(const Plan& plan,
       break;
     }
     given.push_back(std::move(entry));
+  }
+  for (const detail::Attribute& declared : plan.signature.attributes) {
+    bool empty = named.converted && declared.kind >= OPFORGE_ATTRIBUTE_INTS;
+    for (const detail::NamedLiteral& entry : given) empty = empty && entry.name != declared.name;
+    if (!empty) continue;
+    given.emplace_back();
+    given.back().name = declared.name;
+    given.back().value.list = true;
   }
   return given;
 }

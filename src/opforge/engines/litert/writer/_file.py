@@ -16,6 +16,8 @@ Array = np.ndarray[Any, Any]
 Dims = Sequence[int | None]
 
 _NO_CUSTOM = ""
+_FIRST_VERSIONS = {130: 2}
+"""Kinds whose first version LiteRT does not have: BROADCAST_TO."""
 
 
 class File:
@@ -41,7 +43,7 @@ class File:
         place = self._kinds.get((number, custom))
         if place is None:
             code = self.schema.OperatorCodeT()
-            code.builtinCode, code.version = number, 1
+            code.builtinCode, code.version = number, _FIRST_VERSIONS.get(number, 1)
             code.deprecatedBuiltinCode = min(number, 127)
             if custom:
                 code.customCode = custom.encode()

@@ -100,7 +100,7 @@ def _custom(scope: Scope, node: ir.Node, operator: Operator) -> None:
     for k, parameter in enumerate(signature.inputs):
         here = node.inputs[k:] if parameter.variadic else node.inputs[k : k + 1]
         counts.append(sum(v is not None for v in here))
-    attributes = attributes_of(node, operator)
+    attributes = operator.coerce(attributes_of(node, operator))
     outputs = [scope.define(v) for v in node.outputs if v.name]
     missing = _unnamed(scope, node, operator, attributes)
     if missing:
