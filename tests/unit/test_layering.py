@@ -31,6 +31,7 @@ FRAMEWORKS = {
     "onnxruntime",
     "ai_edge_litert",
     "openvino",
+    "ncnn",
     "transformers",
     "onnxscript",
     "scipy",

@@ -146,6 +146,7 @@ _PACKAGES = (
     ("torch", "torch", (2, 10), "training in PyTorch, export", "pip install 'opforge[torch]'"),
     ("tensorflow", "tensorflow", (2, 18), "training in TensorFlow", "pip install 'opforge[tensorflow]'"),
     ("jax", "jax", (0, 6), "training in JAX", "pip install 'opforge[jax]'"),
+    ("ncnn", "ncnn", (1, 0), "running models in ncnn", "pip install 'opforge[ncnn]'"),
     ("onnxruntime", "onnxruntime", (1, 20), "running models in ONNX Runtime", "pip install 'opforge[onnxruntime]'"),
     ("ai-edge-litert", "ai_edge_litert", (2, 2), "running models in LiteRT", "pip install 'opforge[litert]'"),
     ("openvino", "openvino", (2025, 0), "running models in OpenVINO", "pip install 'opforge[openvino]'"),

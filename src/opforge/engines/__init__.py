@@ -5,9 +5,31 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from opforge.engines._protocol import Array, Availability, Engine, LoadedModel, NodeTime, TensorInfo, Traits
+from opforge.engines._protocol import (
+    Array,
+    Availability,
+    Engine,
+    LoadedModel,
+    NodeTime,
+    TensorInfo,
+    Traits,
+    Writer,
+    Written,
+)
 
-__all__ = ["Array", "Availability", "Engine", "LoadedModel", "NodeTime", "TensorInfo", "Traits", "folder_engines"]
+__all__ = [
+    "Array",
+    "Availability",
+    "Engine",
+    "LoadedModel",
+    "NodeTime",
+    "TensorInfo",
+    "Traits",
+    "Writer",
+    "Written",
+    "folder_engines",
+    "writers",
+]
 
 
 def folder_engines() -> dict[str, Engine]:
@@ -15,3 +37,8 @@ def folder_engines() -> dict[str, Engine]:
     folders = sorted(p.parent.name for p in Path(__file__).parent.glob("*/__init__.py"))
     found = (engine for name in folders for engine in import_module(f"opforge.engines.{name}").engines)
     return {engine.name: engine for engine in found}
+
+
+def writers() -> dict[str, Writer]:
+    """Return the engines that keep models in files of their own, by name."""
+    return {name: engine for name, engine in folder_engines().items() if isinstance(engine, Writer)}

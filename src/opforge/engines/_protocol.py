@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["Array", "Availability", "Engine", "LoadedModel", "NodeTime", "TensorInfo", "Traits"]
+__all__ = ["Array", "Availability", "Engine", "LoadedModel", "NodeTime", "TensorInfo", "Traits", "Writer", "Written"]
 
 Array = np.ndarray[Any, Any]
 
@@ -87,6 +87,14 @@ class NodeTime:
     moves: str = ""
 
 
+@dataclass(frozen=True)
+class Written:
+    """Files of an engine's own kind that were made of a model, the first of which ``load`` takes, and remarks."""
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+
+
 class LoadedModel(Protocol):
     """A model ready to run."""
 
@@ -134,5 +142,25 @@ class Engine(Protocol):
 
         Raises:
             UnsupportedError: the engine does not say what its nodes take.
+        """
+        ...
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """What an engine also has that keeps models in files of its own: ``opforge compile --target NAME`` asks it.
+
+    Attributes:
+        writes: what the name of the file ends in that ``write`` makes when it is given none, e.g. ``.ncnn.param``.
+    """
+
+    name: str
+    writes: str
+
+    def write(self, model: Path, output: Path, *, sizes: Mapping[str, int]) -> Written:
+        """Convert an ONNX model. ``sizes`` gives numbers to named dimensions.
+
+        Raises:
+            UnsupportedError: the engine cannot run nodes of the model; all are listed, and nothing is written.
         """
         ...

@@ -1,0 +1,181 @@
+// ncnn.cpp: operators of opforge as layers of ncnn's C API. It needs no header of ncnn: compile it into the
+// program or library that calls ncnn, with -fopenmp where kernels should use the threads of ncnn's runtime.
+#include "ncnn/opforge_ncnn.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <map>
+#include <mutex>
+
+#include "ncnn/layer.h"
+
+namespace opforge::ncnn_host {
+namespace {
+
+constexpr int kFailed = -100;
+
+// ncnn gives a layer no place for what is ours, so that it is found by the layer's address.
+struct Registry {
+  std::mutex lock;
+  std::map<std::string, std::unique_ptr<Plan>> plans;  // by kind
+  std::map<const opforge_ncnn_layer*, std::unique_ptr<Layer>> layers;
+};
+
+Registry& registry() {
+  static Registry* const all = new Registry;  // nets may live longer than what is static
+  return *all;
+}
+
+Layer& layer_of(const opforge_ncnn_layer* layer) {
+  const std::lock_guard<std::mutex> guard(registry().lock);
+  return *registry().layers.at(layer);
+}
+
+template <class Body>
+int report(Body body) {
+  try {
+    body();
+    return 0;
+  } catch (const Failure& problem) {
+    remember(problem);
+  } catch (const std::exception& problem) {
+    remember(Failure(OPFORGE_STATUS_INTERNAL, problem.what()));
+  }
+  std::fprintf(stderr, "opforge: %s\n", last_failure().text.c_str());
+  return kFailed;
+}
+
+int load_param(opforge_ncnn_layer* handle, ncnn_handle dict) {
+  return report([&] {
+    Layer& layer = layer_of(handle);
+    read_node(Params(dict, layer.plan), layer.plan, &layer.node);
+    size_t read = 0;
+    for (const int32_t form : layer.node.results) read += form != kUnread;
+    ncnn_layer_set_one_blob_only(handle, layer.node.forms.size() == 1 && read == 1);
+  });
+}
+
+int load_model(opforge_ncnn_layer*, ncnn_handle) { return 0; }
+int pipeline(opforge_ncnn_layer*, ncnn_handle) { return 0; }
+
+int forward_n(opforge_ncnn_layer* handle, const ncnn_handle* bottoms, int n, ncnn_handle* tops, int n2,
+              ncnn_handle) {
+  // ncnn reads what stands in `tops` after a failure too.
+  for (int k = 0; k < n2; ++k) tops[k] = ncnn_mat_create();
+  return report([&] { Call(layer_of(handle), bottoms, n, tops, n2).run(); });
+}
+
+int forward_1(opforge_ncnn_layer* handle, ncnn_handle bottom, ncnn_handle* top, ncnn_handle option) {
+  return forward_n(handle, &bottom, 1, top, 1, option);
+}
+
+opforge_ncnn_layer* create(void* user) {
+  opforge_ncnn_layer* const layer = ncnn_layer_create();
+  ncnn_layer_set_one_blob_only(layer, 0);
+  ncnn_layer_set_support_inplace(layer, 0);
+  ncnn_layer_set_support_vulkan(layer, 0);
+  ncnn_layer_set_support_packing(layer, 0);
+  ncnn_layer_set_support_bf16_storage(layer, 0);
+  ncnn_layer_set_support_fp16_storage(layer, 0);
+  layer->load_param = &load_param;
+  layer->load_model = &load_model;
+  layer->create_pipeline = &pipeline;
+  layer->destroy_pipeline = &pipeline;
+  layer->forward_1 = &forward_1;
+  layer->forward_n = &forward_n;
+  const std::lock_guard<std::mutex> guard(registry().lock);
+  registry().layers[layer] = std::make_unique<Layer>(*static_cast<const Plan*>(user));
+  return layer;
+}
+
+void destroy(opforge_ncnn_layer* layer, void*) {
+  {
+    const std::lock_guard<std::mutex> guard(registry().lock);
+    registry().layers.erase(layer);
+  }
+  ncnn_layer_destroy(layer);
+}
+
+// ncnn knows no domains: everything but letters and digits of domain::Name:version is one '_'.
+std::string kind_of(const std::string& key) {
+  std::string kind;
+  for (const char c : key) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (plain || kind.empty() || kind.back() != '_') kind += plain ? c : '_';
+  }
+  return kind;
+}
+
+const Plan* define(const opforge_operator* table) {
+  auto plan = std::make_unique<Plan>(table);
+  const std::string kind = kind_of(plan->key);
+  const std::lock_guard<std::mutex> guard(registry().lock);
+  std::unique_ptr<Plan>& known = registry().plans[kind];
+  if (known != nullptr) {
+    check_same(*known, *plan, kind, "ncnn");
+  } else {
+    known = std::move(plan);
+  }
+  return known.get();
+}
+
+int register_library(void* net, opforge_library_fn entry, const std::string& where) {
+  char reason[1024] = "";
+  opforge_host host{};
+  host.size = sizeof host;
+  host.abi = OPFORGE_ABI;
+  host.name = "ncnn";
+  host.version = "";
+  host.reason = reason;
+  host.reason_size = sizeof reason;
+  const opforge_library* const library = entry(&host);
+  if (library == nullptr) {
+    throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "the library refuses this host", "", reason);
+  }
+  int count = 0;
+  for (int32_t k = 0; k < library->n_operators; ++k) {
+    if ((library->operators[k]->flags & OPFORGE_OPERATOR_GRADIENT) != 0) continue;
+    const Plan* const plan = define(library->operators[k]);
+    ncnn_net_register_custom_layer_by_type(net, kind_of(plan->key).c_str(), &create, &destroy,
+                                           const_cast<Plan*>(plan));
+    ++count;
+  }
+  return count;
+}
+
+template <class Body>
+int counted(Body body) {
+  int count = 0;
+  return report([&] { count = body(); }) == 0 ? count : -1;
+}
+
+}  // namespace
+}  // namespace opforge::ncnn_host
+
+extern "C" {
+
+OPFORGE_EXPORT int opforge_ncnn_register(void* net, const char* path) {
+  using namespace opforge::ncnn_host;
+  return counted([&] {
+    void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      throw failure(OPFORGE_STATUS_NOT_FOUND, path, "the kernel library does not load", "", ::dlerror());
+    }
+    const auto entry = reinterpret_cast<opforge_library_fn>(::dlsym(library, "opforge_library_v1"));
+    if (entry == nullptr) {
+      throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, path, "not a kernel library",
+                    "the exported symbol opforge_library_v1", "no such symbol");
+    }
+    return register_library(net, entry, path);
+  });
+}
+
+OPFORGE_EXPORT int opforge_ncnn_register_linked(void* net, const void* (*entry)(const void*)) {
+  using namespace opforge::ncnn_host;
+  return counted(
+      [&] { return register_library(net, reinterpret_cast<opforge_library_fn>(entry), "linked library"); });
+}
+
+OPFORGE_EXPORT const char* opforge_ncnn_error(void) { return opforge::adapter::last_failure().text.c_str(); }
+}
