@@ -23,7 +23,7 @@ LAYERS = [
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-FACADES = {"torch", "tensorflow", "jax", "litert", "onnxruntime", "openvino", "__init__", "__main__"}
+FACADES = {"torch", "tensorflow", "jax", "litert", "ncnn", "onnxruntime", "openvino", "__init__", "__main__"}
 FRAMEWORKS = {
     "torch",
     "tensorflow",
