@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,28 +11,37 @@ from pathlib import Path
 from opforge.build import abi
 from opforge.build.cache import open_cache
 from opforge.build.compile import compile_units, link
-from opforge.build.flags import Profile, compile_flags, default_profile, link_flags
+from opforge.build.flags import Profile, compile_flags, default_profile, link_flags, sanitize_flags
 from opforge.build.plan import LibraryPlan
 from opforge.build.toolchain import Compiler, find_compiler
 from opforge.codegen import Unit, kernel_units, table_unit
 from opforge.codegen.units import cpp_string
 
-__all__ = ["build_library"]
+__all__ = ["build_library", "current_content"]
 
 
-def build_library(plan: LibraryPlan, *, profile: Profile | None = None) -> Path:
+def build_library(
+    plan: LibraryPlan, *, profile: Profile | None = None, compiler: Compiler | None = None, sanitize: str = ""
+) -> Path:
     """Return the path of the plan's shared object in the cache, compiled now if it is not there.
+
+    Args:
+        plan: what it holds.
+        profile: how it rounds; None = the default.
+        compiler: None = the one that is found.
+        sanitize: what to instrument it with, as of ``-fsanitize=``; it then keeps its names and lines.
 
     Raises:
         ToolchainError: no compiler works.
         BuildError: the compiler or linker refuses.
     """
-    compiler = find_compiler()
+    compiler = compiler or find_compiler()
     profile = profile or default_profile()
     units = kernel_units(plan.operators)
     table = table_unit(plan.operators, plan.id, plan.version)
-    flags = compile_flags(compiler, profile)
-    key = _primary_key(compiler, [*units, table], flags)
+    flags = compile_flags(compiler, profile) + sanitize_flags(compiler, sanitize)
+    linked = link_flags(compiler, sanitize)
+    key = _primary_key(compiler, [*units, table], flags, linked)
     cache = open_cache()
     found = cache.lookup(plan.name, key)
     if found:
@@ -51,12 +61,25 @@ def build_library(plan: LibraryPlan, *, profile: Profile | None = None) -> Path:
             )
             more, more_files, _ = compile_units(compiler, [final], flags, folder, where)
             built = folder / f"{plan.name}.so"
-            link(compiler, [*objects, *more], built, link_flags(compiler), where)
-            return cache.publish(plan.name, key, built, [*files, *more_files], content, started)
+            link(compiler, [*objects, *more], built, linked, where)
+            return cache.publish(plan.name, key, built, [*files, *more_files], content, started, files)
 
 
-def _primary_key(compiler: Compiler, units: list[Unit], flags: tuple[str, ...]) -> str:
-    parts = [f"abi {abi.ABI}", compiler.identity, *flags, *link_flags(compiler)]
+def current_content(plan: LibraryPlan, library: Path) -> str | None:
+    """Return the content hash that a library from the cache would have if it were built now.
+
+    None where the cache holds no record of the files that it was made of, or one of them is gone.
+    """
+    try:
+        record = json.loads(library.with_suffix(".json").read_text(encoding="utf-8"))
+        files = [Path(name) for name in record["sources"]]
+        return _content_hash(plan, kernel_units(plan.operators), files) if files else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _primary_key(compiler: Compiler, units: list[Unit], flags: tuple[str, ...], linked: tuple[str, ...]) -> str:
+    parts = [f"abi {abi.ABI}", compiler.identity, *flags, *linked]
     for unit in units:
         parts += [unit.name, unit.text, *unit.flags]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -97,9 +97,19 @@ class Cache:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def publish(self, name: str, key: str, built: Path, files: Iterable[Path], content: str, started: int) -> Path:
+    def publish(
+        self,
+        name: str,
+        key: str,
+        built: Path,
+        files: Iterable[Path],
+        content: str,
+        started: int,
+        sources: Iterable[Path] = (),
+    ) -> Path:
         """Move the finished shared object into place and record the files that it depends on.
 
+        `sources` are those of them that the content hash covers.
         `started` is the time (ns) before the compiler ran: a file edited since then may not be what it read, so
         such a result serves this process only and is not recorded. The change time counts, which no program
         sets: a header with a modification time in the future is recorded like any other.
@@ -114,7 +124,8 @@ class Cache:
         variant = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()[:16]
         target = folder / f"{name}-{variant}.so"
         record = built.with_suffix(".json")
-        record.write_text(json.dumps({"content_hash": content, "files": hashes}, indent=1), encoding="utf-8")
+        facts = {"content_hash": content, "files": hashes, "sources": [str(path) for path in sources]}
+        record.write_text(json.dumps(facts, indent=1), encoding="utf-8")
         built.replace(target)
         record.replace(target.with_suffix(".json"))
         for old in sorted(folder.glob("*.json"), key=lambda p: p.stat().st_mtime)[:-_VARIANTS_KEPT]:

@@ -9,7 +9,7 @@ from opforge._paths import include_dir
 from opforge.build.toolchain import Compiler
 from opforge.errors import ArgumentError
 
-__all__ = ["Profile", "compile_flags", "default_profile", "link_flags"]
+__all__ = ["Profile", "compile_flags", "default_profile", "link_flags", "sanitize_flags"]
 
 Profile = Literal["fast", "strict", "portable"]
 """fast: this machine, fused multiply-add. strict: multiply and add apart, equal bits on every target. portable: fast
@@ -50,8 +50,18 @@ def compile_flags(compiler: Compiler, profile: Profile) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def link_flags(compiler: Compiler) -> tuple[str, ...]:
+def sanitize_flags(compiler: Compiler, sanitize: str) -> tuple[str, ...]:
+    """Return the flags that instrument a library, which come last; none where ``sanitize`` is empty."""
+    if not sanitize:
+        return ()
+    shared = ("-shared-libsan",) if compiler.kind == "clang" else ()
+    return (f"-fsanitize={sanitize}", *shared, "-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")
+
+
+def link_flags(compiler: Compiler, sanitize: str = "") -> tuple[str, ...]:
     """Return the flags of the link step: a library that needs nothing but libc, libm and, if used, libstdc++."""
+    if sanitize:  # its runtime is loaded first, and reports name lines
+        return ("-shared", "-fPIC", *sanitize_flags(compiler, sanitize))
     flags = ["-shared", "-fPIC", "-s"]
     if "darwin" not in compiler.target and "apple" not in compiler.target:
         flags += ["-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--gc-sections"]
