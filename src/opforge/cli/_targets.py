@@ -23,6 +23,7 @@ __all__ = [
     "load_factory",
     "load_operators",
     "load_packages",
+    "load_value",
     "parse_inputs",
     "parse_pairs",
     "parse_ranges",
@@ -88,6 +89,16 @@ def load_packages(packages: Iterable[str]) -> None:
 
 def load_factory(target: str) -> Callable[..., Any]:
     """Import ``module.py:factory`` or ``package.module:factory``."""
+    factory = load_value(target)
+    if not callable(factory):
+        where, name = split_target(target)
+        raise ArgumentError(f"{name} is no function", where=where, got=type(factory).__name__)
+    found: Callable[..., Any] = factory
+    return found
+
+
+def load_value(target: str) -> Any:  # noqa: ANN401 - whatever the module holds
+    """Import ``module.py:name`` or ``package.module:name``."""
     where, name = split_target(target)
     if name is None:
         raise ArgumentError(
@@ -108,11 +119,7 @@ def load_factory(target: str) -> Callable[..., Any]:
             expected=f"one of {', '.join(names)}" if names else "a function that returns (module, example inputs)",
             hint=f"did you mean {near}?" if near else None,
         )
-    factory = getattr(module, name)
-    if not callable(factory):
-        raise ArgumentError(f"{name} is no function", where=where, got=type(factory).__name__)
-    found: Callable[..., Any] = factory
-    return found
+    return getattr(module, name)
 
 
 def _import(where: str) -> Any:  # noqa: ANN401 - a module

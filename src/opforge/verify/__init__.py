@@ -7,12 +7,15 @@ from opforge.verify._inputs import flat_values, gather_values, load_npz, random_
 from opforge.verify._measures import Difference, measure
 from opforge.verify.checking import CheckReport, check
 from opforge.verify.comparison import Comparison, compare
+from opforge.verify.strangers import check_function, check_node
 
 __all__ = [
     "CheckReport",
     "Comparison",
     "Difference",
     "check",
+    "check_function",
+    "check_node",
     "choose_engines",
     "compare",
     "default_engines",

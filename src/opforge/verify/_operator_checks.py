@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
@@ -13,11 +14,11 @@ from opforge.verify import _variants
 from opforge.verify._rows import Array, Row, choices, held
 from opforge.verify.cases import Case, arrays, cases_of, parameters
 from opforge.verify.hosts import Host
+from opforge.verify.sweep import drawn_cases, unruly
 
-__all__ = ["boundary", "schema", "values"]
+__all__ = ["boundary", "drawn", "in_mode", "schema", "values"]
 
-_LAYOUT_CASES = 3
-"""Cases per choice of dtypes that are tried in every layout: sizes and layouts hardly ever fail only together."""
+_SPECIAL = {"NaN": np.nan, "infinity": np.inf, "-infinity": -np.inf}
 
 
 def schema(operator: Operator) -> Iterator[Row]:
@@ -45,8 +46,8 @@ def schema(operator: Operator) -> Iterator[Row]:
     yield row("registered twice", again.schema_hash == operator.schema_hash, "a second registration differs")
 
 
-def values(operator: Operator, host: Host, level: str, seed: int) -> Iterator[Row]:
-    """Every case in every declared dtype and in other layouts, against the float64 reference of the same inputs."""
+def values(operator: Operator, host: Host, layout_cases: int, seed: int) -> Iterator[Row]:
+    """Every case in every declared dtype, some in other layouts, against the float64 reference of the same inputs."""
     rows = []
     for types in choices(operator):
         laid_out = 0
@@ -54,7 +55,7 @@ def values(operator: Operator, host: Host, level: str, seed: int) -> Iterator[Ro
             inputs = arrays(operator, case, types, seed=seed)
             dense = held(operator, host, case, case.name, inputs, types, "values")
             rows.append(dense)
-            if level == "quick" or not dense.passed or laid_out == _LAYOUT_CASES:
+            if not dense.passed or laid_out >= layout_cases:
                 continue
             laid_out += any(value is not None and value.size > 1 for value in inputs)
             for index, value in enumerate(inputs):
@@ -67,6 +68,32 @@ def values(operator: Operator, host: Host, level: str, seed: int) -> Iterator[Ro
                     hint = f"; dense arrays are right, so the strides of the {layout} one are not honoured"
                     rows.append(row if row.passed else row._replace(detail=row.detail + hint))
     yield from _with_hints(operator, rows)
+
+
+def drawn(operator: Operator, host: Host, count: int, seed: int) -> Iterator[Row]:
+    """Cases drawn from the schema, in every declared dtype."""
+    missing = unruly(operator)
+    if missing:
+        text = f"no shapes are drawn: only the author knows which values {', '.join(missing)} may have"
+        yield Row("drawn", "", host.name, "", True, f"{text}; say it by DRAWS in cases.py")
+        return
+    for types in choices(operator):
+        for case in drawn_cases(operator, count, seed):
+            inputs = arrays(operator, case, types, seed=seed)
+            shapes = ", ".join("absent" if v is None else str(list(v.shape)) for v in inputs)
+            yield held(operator, host, case, f"{case.name} {shapes}", inputs, types, "drawn")
+
+
+def in_mode(operator: Operator, host: Host, count: int, seed: int) -> Iterator[Row]:
+    """The first cases with elements, and the first without, by another way of calling the host."""
+    for types in choices(operator):
+        full: list[tuple[Case, list[Array | None]]] = []
+        empty: list[tuple[Case, list[Array | None]]] = []
+        for case in cases_of(operator):
+            inputs = arrays(operator, case, types, seed=seed)
+            (full if all(v is None or v.size for v in inputs) else empty).append((case, inputs))
+        for case, inputs in [*full[: max(1, count - 1)], *empty[: count // 2]]:
+            yield held(operator, host, case, case.name, inputs, types, "values")
 
 
 def _with_hints(operator: Operator, rows: list[Row]) -> Iterator[Row]:
@@ -87,13 +114,13 @@ def _with_hints(operator: Operator, rows: list[Row]) -> Iterator[Row]:
 def boundary(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
     """NaN, infinities, zeros, denormals and large magnitudes; the reference says what is right.
 
-    A formula meets them in one input after the other. A kernel operator meets NaN in the first and the last element
-    of each floating input of its first case, unless it declares that it ignores NaN.
+    A formula meets them in one input after the other. A kernel operator meets NaN and infinities in the first and the
+    last element of each floating input of its first case, but no NaN where it declares that it ignores it.
     """
     if operator.formula is not None:
         yield from _boundary_of_formula(operator, host)
-    elif operator.nan_policy == "propagate":
-        yield from _nan_in_kernel(operator, host, seed)
+    else:
+        yield from _special_in_kernel(operator, host, seed)
 
 
 def _boundary_of_formula(operator: Operator, host: Host) -> Iterator[Row]:
@@ -114,7 +141,8 @@ def _boundary_of_formula(operator: Operator, host: Host) -> Iterator[Row]:
             )
 
 
-def _nan_in_kernel(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
+def _special_in_kernel(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
+    special = {w: v for w, v in _SPECIAL.items() if w != "NaN" or operator.nan_policy == "propagate"}
     for types in choices(operator):
         case, inputs = _first_with_elements(operator, types, seed)
         if case is None:
@@ -123,15 +151,15 @@ def _nan_in_kernel(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
             dtype = types.get(parameter.type) or DType.parse(parameter.type)
             if value is None or value.size == 0 or not dtype.is_float:
                 continue
-            for place, position in (("first", 0), ("last", value.size - 1)):
+            for word, (place, position) in product(special, (("first", 0), ("last", value.size - 1))):
                 changed = value.copy()
-                changed.reshape(-1)[position] = np.nan
-                name = f"{case.name}, NaN {place} in {parameter.name}"
+                changed.reshape(-1)[position] = special[word]
+                name = f"{case.name}, {word} {place} in {parameter.name}"
                 row = held(
                     operator, host, case, name, [*inputs[:index], changed, *inputs[index + 1 :]], types, "boundary"
                 )
                 hint = "; comparisons with NaN are false: write them so that NaN arrives, or declare nan='ignore'"
-                yield row if row.passed else row._replace(detail=row.detail + hint)
+                yield row if row.passed or word != "NaN" else row._replace(detail=row.detail + hint)
 
 
 def _first_with_elements(

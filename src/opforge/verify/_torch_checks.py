@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from opforge.errors import OpforgeError
-from opforge.schema import Operator
-from opforge.verify._rows import Row, choices, label
-from opforge.verify.cases import arrays, cases_of
+from opforge.schema import DType, Operator
+from opforge.verify._rows import Array, Row, choices, label, widest
+from opforge.verify.cases import Case, arrays, cases_of
 
-__all__ = ["fake_kernel"]
+__all__ = ["fake_kernel", "opcheck"]
 
 
-def fake_kernel(operator: Operator, seed: int) -> Iterator[Row]:
-    """Number, shape, dtype, strides and device of the fake kernel's outputs against the real ones'."""
+def fake_kernel(operator: Operator, seed: int, call: Callable[..., Any] | None = None) -> Iterator[Row]:
+    """Number, shape, dtype, strides and device of the fake kernel's outputs against the real ones'.
+
+    ``call`` is what is called in the operator's place. The first case is tried with transposed inputs too: a fake
+    kernel that copies its input's strides is right for dense ones only.
+    """
+    function = call or operator
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -26,13 +35,13 @@ def fake_kernel(operator: Operator, seed: int) -> Iterator[Row]:
 
     for types in choices(operator):
         found = ""
-        for case in cases_of(operator):
-            tensors = [None if v is None else to_tensor(v) for v in arrays(operator, case, types, seed=seed)]
+        for case, values in _points(operator, types, seed):
+            tensors = [None if v is None else to_tensor(v) for v in values]
             try:
-                real = described(operator(*tensors, **case.attributes))
+                real = described(function(*tensors, **case.attributes))
                 with FakeTensorMode(shape_env=ShapeEnv()) as mode:
                     fakes = [None if t is None else mode.from_tensor(t, static_shapes=True) for t in tensors]
-                    fake = described(operator(*fakes, **case.attributes))
+                    fake = described(function(*fakes, **case.attributes))
             except OpforgeError as problem:
                 found = f"case {case.name}: {problem}"
                 break
@@ -49,3 +58,43 @@ def fake_kernel(operator: Operator, seed: int) -> Iterator[Row]:
             if found:
                 break
         yield Row("fake kernel", "shape, dtype, strides", "torch", label(types), not found, found)
+
+
+def _points(operator: Operator, types: dict[str, DType], seed: int) -> Iterator[tuple[Case, list[Array | None]]]:
+    for number, case in enumerate(cases_of(operator)):
+        values = arrays(operator, case, types, seed=seed)
+        yield case, values
+        if number == 0 and any(value is not None and value.ndim >= 2 for value in values):
+            turned = [v if v is None or v.ndim < 2 else np.ascontiguousarray(v.T).T for v in values]
+            yield replace(case, name=f"{case.name}, transposed"), turned
+
+
+def opcheck(operator: Operator, overload: Any, seed: int) -> Iterator[Row]:  # noqa: ANN401 - an OpOverload
+    """PyTorch's own tests of a registered operator: schema, autograd registration, fake tensors, AOT dispatch."""
+    import torch
+
+    from opforge.frameworks.torch._arrays import to_tensor
+
+    types = widest(operator)
+    for case in cases_of(operator):
+        values = arrays(operator, case, types, seed=seed)
+        if all(value is None or value.size for value in values):
+            break
+    floats = operator.differentiable
+    arranged = [
+        [_leaf(to_tensor(v), floats) for v in value] if isinstance(value, tuple)
+        else None if value is None else _leaf(to_tensor(value), floats)
+        for value in operator.arrange(values, {})
+    ]  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = torch.library.opcheck(overload, tuple(arranged), dict(case.attributes), raise_exception=False)
+    for test, result in found.items():
+        good = result == "SUCCESS"
+        text = "" if good else f"{type(result).__name__}: {result}".strip().splitlines()
+        detail = "" if good else "\n".join(line for line in text[:6] if line.strip())
+        yield Row("opcheck", test, "torch", label(types), good, detail)
+
+
+def _leaf(tensor: Any, differentiable: bool) -> Any:  # noqa: ANN401 - a tensor
+    return tensor.requires_grad_() if differentiable and tensor.is_floating_point() else tensor

@@ -12,13 +12,14 @@ The parts of one CSR matrix agree; its rows may be empty, its columns are unsort
 
 Beside ``CASES`` the file may hold ``TOLERANCES`` (dtype: relative, absolute, reason), and ``SURROGATES``: for an
 operator whose gradient is deliberately not its derivative (straight-through estimators), the function over float64
-arrays whose derivative it is, under the operator's name.
+arrays whose derivative it is, under the operator's name; and ``DRAWS``, described in `opforge.verify.sweep`.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,18 @@ import numpy as np
 from opforge.errors import SchemaError
 from opforge.schema import ABSENT, DType, Operator, Parameter
 
-__all__ = ["Case", "Tolerance", "arrays", "cases_of", "differentiable_cases", "parameters", "surrogate", "tolerance"]
+__all__ = [
+    "Case",
+    "Tolerance",
+    "arrays",
+    "cases_of",
+    "differentiable_cases",
+    "draw_of",
+    "give_cases",
+    "parameters",
+    "surrogate",
+    "tolerance",
+]
 
 Array = np.ndarray[Any, Any]
 _LARGE = 100_000
@@ -78,6 +90,8 @@ def cases_of(operator: Operator) -> list[Case]:
     Raises:
         SchemaError: a kernel operator without cases, since only its author knows which values it takes.
     """
+    if operator in _given:
+        return list(_given[operator][0])
     module = _module(operator)
     rows: Any = getattr(module, "CASES", None)
     if isinstance(rows, Mapping):
@@ -93,6 +107,15 @@ def cases_of(operator: Operator) -> list[Case]:
             )
         return _drawn(operator)
     return [_case(operator, row) for row in rows]
+
+
+_given: weakref.WeakKeyDictionary[Operator, tuple[Sequence[Case], Mapping[str, Tolerance]]]
+_given = weakref.WeakKeyDictionary()
+
+
+def give_cases(operator: Operator, cases: Sequence[Case], tolerances: Mapping[str, Tolerance]) -> None:
+    """Let an operator that no file declares, such as a stranger's function, have these cases and tolerances."""
+    _given[operator] = tuple(cases), dict(tolerances)
 
 
 def _case(operator: Operator, row: Mapping[str, Any]) -> Case:
@@ -129,6 +152,8 @@ def tolerance(operator: Operator, dtype: DType) -> Tolerance:
     """Return the operator's tolerance for results of a dtype; integers and booleans must be equal."""
     if not dtype.is_float:
         return Tolerance(0.0, 0.0, "exact")
+    if operator in _given and dtype.name in _given[operator][1]:
+        return _given[operator][1][dtype.name]
     rows: Mapping[str, Any] = getattr(_module(operator), "TOLERANCES", {})
     if dtype.name in rows:
         rtol, atol, reason = rows[dtype.name]
@@ -158,8 +183,16 @@ def surrogate(operator: Operator) -> Callable[..., Any] | None:
     return rows.get(operator.name)
 
 
+def draw_of(operator: Operator) -> Callable[[np.random.Generator, dict[str, Any]], Mapping[str, Any]] | None:
+    """Return the author's function that draws inputs which obey rules; see `opforge.verify.sweep`."""
+    rows: Mapping[str, Callable[..., Any]] = getattr(_module(operator), "DRAWS", {})
+    return rows.get(operator.name)
+
+
 def _module(operator: Operator) -> Any:  # noqa: ANN401 - a module, or None
     """Load `cases.py` of the folder that declares the operator."""
+    if operator in _given:
+        return None
     file = Path(operator.declared_at.rpartition(":")[0])
     path = file.with_name("cases.py")
     if not file.name or not path.is_file():
@@ -217,7 +250,9 @@ def _array(parameter: Parameter, spec: Mapping[str, Any], types: Mapping[str, DT
         return np.ascontiguousarray(np.asarray(wide).astype(dtype.numpy)).reshape(np.shape(wide))
 
 
-def _numbers(values: Any) -> Array:  # noqa: ANN401 - nested lists of numbers and "nan", "inf", "-inf"
+def _numbers(values: Any) -> Array:  # noqa: ANN401 - an array, or lists of numbers and "nan", "inf", "-inf"
+    if isinstance(values, np.ndarray):
+        return values
     if isinstance(values, Sequence) and not isinstance(values, str):
         return np.array([_numbers(v) for v in values], np.float64)
     return np.array(float(values), np.float64)

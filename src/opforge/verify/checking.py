@@ -10,18 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.errors import ArgumentError, OpforgeError
 from opforge.schema import Operator
-from opforge.verify import _derivative_checks, _operator_checks, _stability_checks, _torch_checks
+from opforge.verify import (
+    _contract_checks,
+    _derivative_checks,
+    _engine_checks,
+    _gradient_checks,
+    _model_checks,
+    _operator_checks,
+    _stability_checks,
+    _torch_checks,
+    _value_checks,
+)
 from opforge.verify._inputs import model_path
 from opforge.verify._rows import Row
 from opforge.verify.hosts import Host
 from opforge.verify.hosts import hosts as hosts_named
+from opforge.verify.levels import Level, level_named
+from opforge.verify.properties import property_rows
+from opforge.verify.sanitize import sanitized
+from opforge.verify.sweep import unruly
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["CheckReport", "check"]
+__all__ = ["CheckReport", "check", "collect"]
 
-LEVELS = ("quick", "default")
+_EXAMPLES = 100
+"""Random calls where the level has none of its own."""
 
 
 @dataclass
@@ -71,70 +86,121 @@ def check(
     *,
     seed: int = 0,
     hosts: Sequence[str] | None = None,
+    properties: bool = False,
+    sanitize: Sequence[str] = (),
+    model: Path | None = None,
 ) -> CheckReport:
-    """Check an operator or an ONNX model.
+    """Check an operator, an ONNX model or a .bin.
 
     An operator is checked for its schema, its values against the float64 reference in every host and dtype it
     declares, layouts (transposed, sliced, expanded), boundary values (NaN, infinities, zeros, denormals, large
     magnitudes; the pattern of the reference is what is right), first and second derivatives against finite
     differences, equal bits over repetitions, loop chunks and threads, compiled formulas against interpreted ones,
-    and PyTorch's fake kernels against real ones. A model is held against the registry, and opforge's results
-    against ONNX Runtime's (ONNX's own evaluator where a node has no body).
+    and PyTorch's fake kernels against real ones; then its library, ownership of memory, leaks, values of integers
+    that lie outside of everything, and its node in every installed engine. An ONNX model is held against the
+    registry, and opforge's results against ONNX Runtime's (ONNX's own evaluator where a node has no body). A .bin is
+    verified byte by byte, and has to give equal bits on every run.
 
     Args:
-        subject: an operator, an ONNX model, or the path of one.
-        level: "quick" (NumPy only, dense inputs) or "default".
+        subject: an operator, an ONNX model, or the path of one or of a .bin.
+        level: "quick" (NumPy only, dense inputs), "default" (every installed framework and engine) or "deep" (more
+            shapes, compiled modes, property tests).
         seed: of drawn inputs and directions.
         hosts: where an operator is checked, such as ("numpy", "torch"), instead of the level's: NumPy, and at the
             default level every installed framework.
+        properties: whether random calls are drawn at this level too; the deep one does.
+        sanitize: of "address", "undefined", "thread": the operator's library is built again with these sanitizers.
+        model: the ONNX model that a .bin was compiled from, to compare with.
 
     Raises:
         ArgumentError: an unknown level or host, a host that is not installed, hosts for a model, or a file that is
             no model.
     """
-    if level not in LEVELS:
-        raise ArgumentError("there is no such level", where="check", expected=" or ".join(LEVELS), got=repr(level))
+    row = level_named(level)
     if isinstance(subject, Operator):
         report = CheckReport(subject.qualified_name, level, seed)
-        used = hosts_named(["numpy"] if hosts is None and level == "quick" else hosts)
+        used = hosts_named(["numpy"] if hosts is None and not row.frameworks else hosts)
         if hosts is None:  # what a host cannot have is no fault of the operator
             reasons = {host.name: host.refuses(subject) for host in used}
             report.rows += [Row("host", "left out", name, "", True, why) for name, why in reasons.items() if why]
             used = [host for host in used if not reasons[host.name]]
-        for name, rows in _operator_parts(subject, level, seed, used):
-            _collect(report, name, rows)
+        for name, rows in _operator_parts(subject, row, seed, used, engines=hosts is None and row.engines):
+            collect(report, name, rows)
+        if properties or row.examples:
+            for host in used:
+                examples = row.examples or _EXAMPLES
+                collect(report, "property", partial(property_rows, subject, host, examples, seed))
+        if sanitize:
+            collect(report, "sanitize", partial(sanitized, subject, sanitize, seed))
         return report
     if hosts is not None:
         raise ArgumentError("hosts are for operators; a model is checked in engines", where="check", got=list(hosts))
+    if not isinstance(subject, str | Path) or Path(subject).suffix != ".bin":
+        return _check_onnx(subject, row, seed)
+    report = CheckReport(str(subject), level, seed)
+    collect(report, "model", lambda: _model_checks.bin_rows(Path(subject), model, seed))
+    return report
+
+
+def _check_onnx(subject: str | Path | onnx.ModelProto, level: Level, seed: int) -> CheckReport:
     from opforge.onnx._read import read_model
 
     with model_path(subject) as path:
-        model = read_model(path)
-        report = CheckReport(str(subject) if isinstance(subject, str | Path) else model.graph.name, level, seed)
-        _collect(report, "model", lambda: _model(path, model, seed))
+        proto = read_model(path)
+        name = str(subject) if isinstance(subject, str | Path) else proto.graph.name
+        report = CheckReport(name, level.name, seed)
+        collect(report, "model", lambda: _model_checks.onnx_rows(path, proto, level, seed))
     return report
 
 
 _Parts = Iterator[tuple[str, Callable[[], Iterator[Row]]]]
 
 
-def _operator_parts(operator: Operator, level: str, seed: int, used: list[Host]) -> _Parts:
+def _operator_parts(operator: Operator, level: Level, seed: int, used: list[Host], *, engines: bool) -> _Parts:
     yield "schema", lambda: _operator_checks.schema(operator)
     for host in used:
-        yield "values", partial(_operator_checks.values, operator, host, level, seed)
-        yield "boundary", partial(_operator_checks.boundary, operator, host, seed)
-        if operator.gradient is not None:
-            yield "gradient", partial(_derivative_checks.gradient, operator, host, seed)
+        yield from _host_parts(operator, host, level, seed)
     if operator.gradient is not None:
         yield "second derivative", partial(_derivative_checks.second_derivative, operator, seed)
-    yield "determinism", partial(_stability_checks.determinism, operator, seed)
-    if level != "quick":
+    yield "determinism", partial(_stability_checks.determinism, operator, seed, level.rounds)
+    if level.name != "quick":
         yield "interpreter", partial(_stability_checks.interpreter, operator, seed)
-    if level != "quick" and any(host.name == "torch" for host in used):
+    if level.name != "quick" and any(host.name == "torch" for host in used):
         yield "fake kernel", partial(_torch_checks.fake_kernel, operator, seed)
+    if level.contracts:
+        yield "library", partial(_contract_checks.library, operator)
+        yield "ONNX node", partial(_contract_checks.node, operator, seed)
+        if _value_checks.takes_integers(operator):
+            yield "bad values", partial(_value_checks.bad_values, operator, seed)
+    for engine in _engine_checks.usable_engines() if engines else []:
+        yield "engine", partial(_engine_checks.in_engine, operator, engine, level.traced, seed)
 
 
-def _collect(report: CheckReport, name: str, rows: Callable[[], Iterator[Row]]) -> None:
+def _host_parts(operator: Operator, host: Host, level: Level, seed: int) -> _Parts:
+    yield "values", partial(_operator_checks.values, operator, host, level.layout_cases, seed)
+    if host.name == "numpy" or not unruly(operator):  # what cannot be drawn is said once
+        yield "drawn", partial(_operator_checks.drawn, operator, host, level.drawn, seed)
+    yield "boundary", partial(_operator_checks.boundary, operator, host, seed)
+    modes = [host.in_mode(mode) for mode in host.modes[1:] if mode in level.modes]
+    for other in modes:
+        yield "values", partial(_operator_checks.in_mode, operator, other, level.traced, seed)
+    if operator.gradient is not None:
+        yield "gradient", partial(_derivative_checks.gradient, operator, host, seed)
+        yield "gradient shapes", partial(_gradient_checks.gradient_shapes, operator, host, seed)
+        if level.layout_cases:
+            yield "gradient layouts", partial(_gradient_checks.gradient_layouts, operator, host, seed)
+        if host.second is not None and level.frameworks and _derivative_checks.twice_differentiable(operator):
+            yield "second derivative", partial(_derivative_checks.second_in_host, operator, host, seed, 2)
+        for other in modes:
+            yield "gradient", partial(_derivative_checks.gradient, operator, other, seed, level.traced)
+    if host.name != "numpy" and level.frameworks:
+        yield "determinism", partial(_stability_checks.in_host, operator, host, seed, level.rounds)
+    if level.contracts:
+        yield "ownership", partial(_contract_checks.owned, operator, host, seed)
+        yield "leaks", partial(_contract_checks.leaks, operator, host, seed, level.forwards)
+
+
+def collect(report: CheckReport, name: str, rows: Callable[[], Iterator[Row]]) -> None:
     """Add the rows of one part; an error that it raises is a failed row, so that the others still run.
 
     A row that repeats what an earlier part said (no cases, no compiler) is not added again.
@@ -146,41 +212,3 @@ def _collect(report: CheckReport, name: str, rows: Callable[[], Iterator[Row]]) 
         detail = str(problem)
         if all(row.detail != detail for row in report.rows):
             report.rows.append(Row(name, "", "", "", False, detail))
-
-
-def _contradiction(model: onnx.ModelProto) -> str:
-    """What the inference of shapes objects to; nothing where the model is consistent."""
-    from opforge.onnx import infer_shapes
-
-    try:
-        infer_shapes(model)
-    except OpforgeError as problem:
-        return str(problem)
-    return ""
-
-
-def _model(path: Path, model: onnx.ModelProto, seed: int) -> Iterator[Row]:
-    from opforge.onnx import check_model
-    from opforge.verify._engines import default_engines
-    from opforge.verify.comparison import compare
-
-    problems = check_model(model)
-    for problem in problems:
-        yield Row("registry", "", "", "", False, str(problem))
-    if problems:
-        return
-    yield Row("registry", "", "", "", True)
-    contradiction = _contradiction(model)
-    if contradiction:
-        yield Row("shapes", "", "", "", False, contradiction)
-        return
-    try:
-        result = compare(path, engines=default_engines(path), seed=seed)
-    except ArgumentError as problem:
-        # Only the author knows which values such a model takes (indices, sizes); that is no fault of it.
-        hint = "not compared, the model does not take random inputs; opforge compare --npz FILE compares given ones"
-        yield Row("parity", "random inputs", "", "", True, f"{hint}: {problem}")
-        return
-    for row in result.rows:
-        detail = "" if row.passed else f"against {result.reference}: {row.detail}"
-        yield Row("parity", row.output, row.engine, "", row.passed, detail)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from opforge.errors import CheckFailure, UnsupportedError
-from opforge.schema import Operator, f64, i64, registry
-from opforge.schema.gradient import ForwardAttribute, GradientProgram, Operand
-from opforge.verify.cases import differentiable_cases, surrogate
+from opforge.errors import CheckFailure
+from opforge.schema import Operator, f64, i64
+from opforge.verify._executed import executed, output_list
+from opforge.verify.cases import differentiable_cases, parameters, surrogate
 
 __all__ = ["GradientResult", "backward", "check_gradient", "differentiated", "grad_check", "require_shapes"]
 
@@ -47,39 +47,20 @@ def backward(
     grads: Sequence[Array],
     attributes: Mapping[str, Any],
 ) -> list[Array | None]:
-    """Run the operator's gradient program on NumPy arrays; one gradient per input, None where there is none.
+    """Run the operator's gradient program on NumPy arrays; one gradient per input tensor, None where there is none.
 
     Raises:
         UnsupportedError: the operator is not differentiable.
         CheckFailure: a gradient has another shape than its input.
     """
-    if operator.gradient is None:
-        raise UnsupportedError("the operator is not differentiable", where=operator.qualified_name)
-    program = GradientProgram.parse(operator.gradient, where=operator.qualified_name)
-    values: dict[int, Array] = {}
-    given = operator.coerce(attributes)
-
-    def read(operand: Operand) -> Array | None:
-        if operand.kind == "-":
-            return None
-        if operand.kind == "v":
-            return values[operand.index]
-        return {"i": inputs, "o": outputs, "g": grads}[operand.kind][operand.index]
-
-    for step in program.steps:
-        called = registry.get(step.domain, step.name, step.version)
-        named = {name: given[v.name] if isinstance(v, ForwardAttribute) else v for name, v in step.attributes}
-        result = called(*(read(o) for o in step.operands), **named)
-        results = result if isinstance(result, tuple) else (result,)
-        values.update(zip(step.results, results, strict=True))
-    found = [read(operand) for operand in program.results]
+    found, _ = executed(operator, inputs, outputs, grads, attributes)
     require_shapes(operator, found, inputs)
     return found
 
 
 def require_shapes(operator: Operator, found: Sequence[Array | None], inputs: Sequence[Array | None]) -> None:
     """Raise CheckFailure unless each gradient has the shape of its input, before anything can hide it."""
-    for parameter, value, source in zip(operator.signature.inputs, found, inputs, strict=True):
+    for parameter, value, source in zip(parameters(operator, inputs), found, inputs, strict=True):
         if value is not None and source is not None and value.shape != source.shape:
             raise CheckFailure(
                 f"the gradient of {parameter.name!r} has the wrong shape",
@@ -223,8 +204,8 @@ def differentiated(operator: Operator, inputs: Sequence[Array | None], attribute
     other = surrogate(operator)
     with np.errstate(all="ignore"):
         if other is not None:
-            return _outputs(other(*inputs, **operator.coerce(attributes)))
-        return _outputs(operator.reference(*inputs, **attributes))
+            return output_list(other(*inputs, **operator.coerce(attributes)))
+        return output_list(operator.reference(*inputs, **attributes))
 
 
 def _wide(value: Any) -> Array | None:  # noqa: ANN401
@@ -245,20 +226,10 @@ def _orders(
     if order < 2 or operator.gradient is None:
         return rows
     rng = np.random.default_rng([seed, 11])
-    outputs = _outputs(operator(*values, **attributes))
+    outputs = output_list(operator(*values, **attributes))
     grads: list[Array] = [np.asarray(rng.standard_normal(out.shape)) for out in outputs]
-    program = GradientProgram.parse(operator.gradient, where=operator.qualified_name)
-    given = operator.coerce(attributes)
-    computed: dict[int, Array] = {}
-    for step in program.steps:
-        called = registry.get(step.domain, step.name, step.version)
-        source: dict[str, Any] = {"i": values, "o": outputs, "g": grads, "v": computed}
-        point = [None if o.kind == "-" else source[o.kind][o.index] for o in step.operands]
-        named = {n: given[v.name] if isinstance(v, ForwardAttribute) else v for n, v in step.attributes}
-        computed.update(zip(step.results, _outputs(called(*point, **named)), strict=True))
-        if called.gradient is not None:
-            rows.append((2, called, point, named))
-    return rows
+    _, calls = executed(operator, values, outputs, grads, attributes)
+    return rows + [(2, c.operator, c.inputs, c.attributes) for c in calls if c.operator.gradient is not None]
 
 
 def _differences(
@@ -268,17 +239,13 @@ def _differences(
         # The first derivative is held against the float64 reference; the second against the first, checked one.
         if level == 1 and operator.reference_function is not None:
             return differentiated(operator, values, attributes)
-        return _outputs(operator(*values, **attributes))
+        return output_list(operator(*values, **attributes))
 
     def gradient(
         values: Sequence[Array | None], outputs: Sequence[Array], grads: Sequence[Array]
     ) -> list[Array | None]:
         return backward(operator, values, outputs, grads, attributes)
 
-    names = [p.name for p in operator.signature.inputs]
+    names = [p.name for p in parameters(operator, point)]
     found = check_gradient(forward, gradient, names, point, seed=seed)
     return [replace(row, order=level) for row in found]
-
-
-def _outputs(result: Any) -> list[Array]:  # noqa: ANN401
-    return [np.asarray(v) for v in result] if isinstance(result, tuple | list) else [np.asarray(result)]

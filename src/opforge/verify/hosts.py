@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module, util
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ __all__ = ["Host", "hosts"]
 
 Array = np.ndarray[Any, Any]
 Compute = Callable[[Operator, Sequence[Array | None], Mapping[str, Any]], list[Array]]
+Watch = Callable[[Operator, Sequence[Array | None], Mapping[str, Any]], Callable[[], None]]
+Second = Callable[
+    [Operator, Sequence[Array | None], Sequence[Array], Sequence[Array | None], Mapping[str, Any]], list[Array | None]
+]
 Gradients = Callable[[Operator, Sequence[Array | None], Sequence[Array], Mapping[str, Any]], list[Array | None]]
 
 
@@ -32,6 +37,18 @@ class Host:
     gradients: Gradients
     refuses: Callable[[Operator], str | None] = lambda operator: None
     """Why the host cannot have the operator at all; None where it can."""
+    modes: tuple[str, ...] = ("eager",)
+    """How the host can call an operator; `compute` and `gradients` do it in the first way."""
+    watch: Watch | None = None
+    """Gives a call that records the operator for a backward pass, where the host records at all."""
+    second: Second | None = None
+    """Differentiates the sum of weights (one per input) times the first gradients."""
+
+    def in_mode(self, mode: str) -> Host:
+        """Return the host calling in another of its modes."""
+        name = self.name if mode == self.modes[0] else f"{self.name} {mode}"
+        compute = partial(self.compute, mode=mode)  # type: ignore[call-arg]
+        return replace(self, name=name, compute=compute, gradients=partial(self.gradients, mode=mode))  # type: ignore[call-arg]
 
 
 def _numpy_compute(operator: Operator, arrays: Sequence[Array | None], attributes: Mapping[str, Any]) -> list[Array]:
@@ -72,4 +89,12 @@ def _host(name: str) -> Host:
     if name == "numpy":
         return Host(name, _numpy_compute, _numpy_gradients)
     module = import_module(f"opforge.frameworks.{name}._arrays")
-    return Host(name, module.compute, module.gradients, getattr(module, "refuses", Host.refuses))
+    return Host(
+        name,
+        module.compute,
+        module.gradients,
+        getattr(module, "refuses", Host.refuses),
+        module.MODES,
+        module.watch,
+        module.second_gradients,
+    )

@@ -15,7 +15,7 @@ from opforge.engines import Engine
 from opforge.errors import OpforgeError, UnsupportedError
 from opforge.onnx import complete_model
 from opforge.onnx.one_node import node_attribute
-from opforge.schema import DType, Operator
+from opforge.schema import ABSENT, DType, Operator
 from opforge.verify._engines import engines
 from opforge.verify._rows import choices, held, label
 from opforge.verify.cases import arrays, cases_of
@@ -24,7 +24,7 @@ from opforge.verify.hosts import Host
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Support", "case_model", "engine_support"]
+__all__ = ["Support", "case_model", "engine_host", "engine_support"]
 
 Array = np.ndarray[Any, Any]
 
@@ -70,7 +70,7 @@ def case_model(
     while names and not names[-1]:
         names.pop()
     given = operator.coerce(dict(attributes))
-    shapes = [() if a is None else a.shape for a in inputs]
+    shapes = [ABSENT if a is None else a.shape for a in inputs]
     binding = operator.bind(shapes, [None if a is None else DType.parse(a.dtype) for a in inputs], given)
     dtypes = tuple(dtype for dtype in binding.output_dtypes if dtype is not None)
     wide_outputs = [dtype.name == "bf16" for dtype in dtypes]
@@ -107,6 +107,11 @@ def _no_gradients(
     raise UnsupportedError("an engine computes no gradients", where=operator.qualified_name)
 
 
+def engine_host(engine: Engine) -> Host:
+    """Return an engine as a host of the checks: it computes models of one node, and no gradients."""
+    return Host(engine.name, partial(_compute, engine), _no_gradients)
+
+
 def engine_support(operators: Sequence[Operator], names: Sequence[str]) -> list[Support]:
     """Try every operator in every choice of dtypes in each engine, on its first case with elements.
 
@@ -122,7 +127,7 @@ def engine_support(operators: Sequence[Operator], names: Sequence[str]) -> list[
             if not state.ok:
                 found.append(Support(operator.qualified_name, name, "", False, f"{state.reason}; {state.hint}"))
                 continue
-            host = Host(name, partial(_compute, known[name]), _no_gradients)
+            host = engine_host(known[name])
             found += [_try(operator, host, types) for types in choices(operator)]
     return found
 

@@ -25,7 +25,9 @@ def test_a_right_operator_passes(tmp_path):
     report = report_of(tmp_path / "op", "right")
     assert report.passed, report.failures
     kinds = {row.check for row in report.rows}
-    assert kinds == {"schema", "values", "boundary", "gradient", "second derivative", "determinism"}
+    assert kinds == {
+        "schema", "values", "drawn", "boundary", "gradient", "gradient shapes", "second derivative", "determinism"
+    }  # fmt: skip
 
 
 def test_wrong_gradient(tmp_path):
@@ -108,7 +110,7 @@ def test_wrong_second_derivative(tmp_path):
 
 def test_gradient_of_the_wrong_shape(tmp_path):
     operator = declare(tmp_path / "op", "shape")
-    numpy = hosts()[0]
+    numpy = hosts(["numpy"])[0]
 
     def wide(op, arrays, grads, attributes):
         dx, dw = numpy.gradients(op, arrays, grads, attributes)
@@ -127,7 +129,7 @@ def test_gradient_of_the_wrong_shape(tmp_path):
 
 def test_strides_not_honoured(tmp_path):
     operator = declare(tmp_path / "op", "strides")
-    numpy = hosts()[0]
+    numpy = hosts(["numpy"])[0]
 
     def dense(op, arrays, attributes):
         # Reads memory in order, whatever the strides say: what a kernel does that takes data pointers alone.
@@ -139,7 +141,7 @@ def test_strides_not_honoured(tmp_path):
         return numpy.compute(op, [None if a is None else blind(a) for a in arrays], attributes)
 
     try:
-        rows = list(values(operator, Host("blind", dense, numpy.gradients), "default", 0))
+        rows = list(values(operator, Host("blind", dense, numpy.gradients), 3, 0))
     finally:
         forget(operator)
     bad = [row for row in rows if not row.passed]
@@ -151,7 +153,7 @@ def test_strides_not_honoured(tmp_path):
 
 def test_formula_host_that_drops_nan():
     operator = of.load("opforge.ops:Swish")[0]
-    numpy = hosts()[0]
+    numpy = hosts(["numpy"])[0]
 
     def fast_math(op, arrays, attributes):
         return [np.nan_to_num(out) for out in numpy.compute(op, arrays, attributes)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opforge.cli._output import emit, json_option, progress, table
-from opforge.cli._targets import author_code, load_operators, load_packages
+from opforge.cli._targets import author_code, load_factory, load_operators, load_packages, load_value
 from opforge.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ Examples:
   opforge check my_gate:MyGate             one of them
   opforge check my_gate --host numpy --host jax
   opforge check model.onnx --package my_gate
+  opforge check model.bin --model model.onnx
+  opforge check my_gate --sanitize address --sanitize undefined
+  opforge check ops.py:Hardtanh --reference ops.py:reference --cases ops.py:CASES
 """
 _SHOWN = 12
 
@@ -34,12 +37,32 @@ _SHOWN = 12
     "check", short_help="Values, gradients, boundary inputs of an operator; soundness of a model.", epilog=_EPILOG
 )
 @click.argument("target")
-@click.option("--level", type=click.Choice(["quick", "default"]), default="default", show_default=True)
+@click.option("--level", type=click.Choice(["quick", "default", "deep"]), default="default", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Seed of the drawn inputs.")
 @click.option(
     "--host", "hosts", multiple=True, help="numpy, torch, tensorflow or jax; repeatable. [default: every installed]"
 )
+@click.option("--property", "properties", is_flag=True, help="Random calls, shrunk to the smallest that fails.")
+@click.option(
+    "--sanitize",
+    multiple=True,
+    type=click.Choice(["address", "undefined", "thread"]),
+    help="Build the kernels again with a sanitizer and name the lines at fault; repeatable.",
+)
+@click.option(
+    "--model",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The ONNX model that a .bin is held against.",
+)
 @click.option("--package", "packages", multiple=True, help="Package or folder with operators that a model uses.")
+@click.option("--reference", help="module.py:function over float64 arrays; TARGET is then a function of others.")
+@click.option("--cases", help="module.py:NAME, a list of tuples of arrays, for --reference.")
+@click.option(
+    "--library",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What registers the operator of others: a PyTorch extension, or custom operators of ONNX Runtime.",
+)
+@click.option("--dtype", "dtypes", multiple=True, help="Floating dtypes for --reference. [default: f32, f64]")
 @click.option("--all", "everything", is_flag=True, help="Print every check, passed ones too.")
 @json_option
 def command(
@@ -47,16 +70,25 @@ def command(
     level: str,
     seed: int,
     hosts: tuple[str, ...],
+    properties: bool,
+    sanitize: tuple[str, ...],
+    model: Path | None,
     packages: tuple[str, ...],
+    reference: str | None,
+    cases: str | None,
+    library: Path | None,
+    dtypes: tuple[str, ...],
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Check TARGET: an operator package, folder, .py file, `PACKAGE:Operator`, or an .onnx model.
+    """Check TARGET: an operator package, folder, .py file, `PACKAGE:Operator`, an .onnx model or a .bin.
 
-    Operators: schema, values against the float64 reference in every dtype and framework, other memory layouts,
-    boundary inputs (NaN, infinities, denormals), first and second derivatives against finite differences, equal
-    results on every run. Models: domains, imports, nodes against the registered operators, opforge against ONNX
-    Runtime. Exit code 1 when a check fails. --level quick checks in NumPy only, unless hosts are named.
+    Operators: schema, values against the float64 reference in every dtype, framework and engine, drawn shapes, other
+    memory layouts, boundary inputs (NaN, infinities, denormals), first and second derivatives against finite
+    differences, equal results on every run, memory. Models: domains, imports, nodes against the registered operators,
+    opforge against ONNX Runtime. With --reference: a function of PyTorch tensors that opforge did not make
+    (`module.py:Function`, `torch.ops.space.name`), or `domain::Name` in ONNX Runtime. Exit code 1 when a check fails.
+    --level quick checks in NumPy only, unless hosts are named.
     """
     from opforge.build.jit import jit_mode
     from opforge.verify import check
@@ -65,11 +97,28 @@ def command(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow logs while it is imported is no result
     load_packages(packages)
     reports = []
-    for subject in _subjects(target):
+    if reference is not None:
+        with progress(f"checking {target}", as_json), author_code("the check cannot run", target):
+            reports.append(_check_stranger(target, reference, cases, library, dtypes, level, seed))
+    for subject in _subjects(target) if reference is None else []:
         name = subject.name if isinstance(subject, Path) else subject.qualified_name
+        if sanitize and isinstance(subject, Path):
+            raise ArgumentError("--sanitize is for operators", where=target)
+        if model is not None and not (isinstance(subject, Path) and subject.suffix == ".bin"):
+            raise ArgumentError("--model is what a .bin is held against", where=target)
         # A kernel's reference and cases are the author's code.
         with progress(f"checking {name}", as_json), author_code("the check cannot run", target):
-            reports.append(check(subject, level=level, seed=seed, hosts=hosts or None))
+            reports.append(
+                check(
+                    subject,
+                    level=level,
+                    seed=seed,
+                    hosts=hosts or None,
+                    properties=properties,
+                    sanitize=sanitize,
+                    model=model,
+                )
+            )
     passed = all(report.passed for report in reports)
 
     def text() -> None:
@@ -85,17 +134,36 @@ def command(
 
 def _subjects(target: str) -> list[Path] | list[Operator]:
     path = Path(target)
-    if path.suffix == ".onnx":
+    if path.suffix in (".onnx", ".bin"):
         if not path.is_file():
             raise ArgumentError("there is no such model", where=target)
         return [path]
-    if path.suffix == ".bin":
-        raise ArgumentError(
-            "check takes operators and .onnx models",
-            where=target,
-            hint="opforge compare MODEL.onnx --bin MODEL.bin holds a .bin against its model",
-        )
     return load_operators(target)
+
+
+def _check_stranger(
+    target: str,
+    reference: str,
+    cases: str | None,
+    library: Path | None,
+    dtypes: tuple[str, ...],
+    level: str,
+    seed: int,
+) -> CheckReport:
+    from opforge.verify import check_function, check_node
+    from opforge.verify.strangers import torch_operator
+
+    if cases is None:
+        raise ArgumentError("the inputs to check with are missing", where=target, hint="--cases module.py:NAME")
+    chosen = dtypes or ("f32", "f64")
+    rows = list(load_value(cases))
+    function = load_factory(reference)
+    if "::" in target:
+        if library is None:
+            raise ArgumentError("what registers the operator is missing", where=target, hint="--library FILE.so")
+        return check_node(target, function, rows, library=library, level=level, seed=seed, dtypes=chosen)
+    given = torch_operator(target, library) if target.startswith("torch.ops.") else load_factory(target)
+    return check_function(given, function, rows, level=level, seed=seed, name=target, dtypes=chosen)
 
 
 def _print(report: CheckReport, everything: bool) -> None:

@@ -1,5 +1,7 @@
 """Cases of SparseMatMul and of the operators that its gradients call: plain data (opforge.verify.cases)."""
 
+import numpy as np
+
 
 def _csr(rows: int, columns: int, density: float) -> dict[str, dict[str, object]]:
     shape = {"rows": rows, "columns": columns, "density": density}
@@ -56,3 +58,14 @@ TOLERANCES = {
     "bf16": (2**-8, 1e-4, "summed in f32, rounded once to 8 bits"),
     "f16": (2**-11, 1e-4, "summed in f32, rounded once to 11 bits"),
 }
+
+
+def _draw(rng: np.random.Generator, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    """A matrix of the drawn size: empty rows, columns in any order, equal ones too."""
+    rows, columns = sizes["m"], sizes["k"]
+    counts = rng.integers(0, 4, rows) if columns else np.zeros(rows, np.int64)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return {"indptr": indptr, "indices": rng.integers(0, max(columns, 1), int(indptr[-1]))}
+
+
+DRAWS = dict.fromkeys(CASES, _draw)

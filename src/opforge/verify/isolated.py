@@ -1,0 +1,131 @@
+"""Runs the cases of an operator in another process, which a faulty kernel may end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opforge.errors import UnsupportedError
+from opforge.schema import Operator
+
+__all__ = ["Outcome", "run_isolated", "target_of"]
+
+_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the process ended.
+
+    Attributes:
+        code: its exit status; negative for a signal.
+        events: what it announced, in order.
+        words: what else it wrote, with the event that came before.
+    """
+
+    code: int
+    events: tuple[dict[str, Any], ...]
+    words: tuple[tuple[dict[str, Any], str], ...]
+
+    @property
+    def errors(self) -> str:
+        """What it wrote besides events, whole."""
+        return "\n".join(text for _, text in self.words)
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The call that was under way at the end."""
+        return next((event for event in reversed(self.events) if event["event"] == "call"), {})
+
+    @property
+    def ending(self) -> str:
+        """The end in words: a signal's name, or a status."""
+        return signal.Signals(-self.code).name if self.code < 0 else f"status {self.code}"
+
+
+def target_of(operator: Operator) -> str:
+    """Return what `opforge.load` takes to declare the operator in another process.
+
+    Raises:
+        UnsupportedError: it is declared where no other process can find it, such as in a notebook.
+    """
+    file = operator.declared_at.rpartition(":")[0]
+    if operator.module.startswith("opforge."):
+        return operator.module
+    if not Path(file).is_file():
+        raise UnsupportedError(
+            "another process cannot declare the operator",
+            where=operator.qualified_name,
+            expected="a declaration in a file",
+            got=operator.declared_at or "none",
+            hint="move the declaration to a .py file",
+        )
+    return str(Path(file).resolve())
+
+
+def run_isolated(
+    operator: Operator,
+    what: str,
+    seed: int,
+    *,
+    drawn: int = 0,
+    library: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+) -> Outcome:
+    """Run one kind of job.
+
+    Args:
+        operator: whose cases are run.
+        what: "cases", "threads" or "values"; see `opforge.verify._child`.
+        seed: of the cases.
+        drawn: number of cases drawn from the schema besides.
+        library: kernel library instead of the operator's own.
+        environment: added to this process's.
+        prefix: of the command.
+
+    Raises:
+        UnsupportedError: the operator is declared where another process cannot find it.
+    """
+    job = {
+        "target": target_of(operator),
+        "operator": [operator.domain, operator.name, operator.since_version],
+        "what": what,
+        "seed": seed,
+        "drawn": drawn,
+        "library": None if library is None else str(library),
+    }
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
+        file = Path(folder) / "job.json"
+        file.write_text(json.dumps(job), encoding="utf-8")
+        done = subprocess.run(
+            [*prefix, sys.executable, "-m", "opforge.verify._child", str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+            env={**os.environ, "PYTHONPATH": paths, **(environment or {})},
+        )
+    events: list[dict[str, Any]] = []
+    words: list[tuple[dict[str, Any], str]] = []
+    for line in done.stdout.splitlines():
+        if line.startswith('{"event"'):
+            events.append(json.loads(line))
+            continue
+        current = events[-1] if events else {}
+        if words and words[-1][0] is current:
+            words[-1] = (current, f"{words[-1][1]}\n{line}")
+        else:
+            words.append((current, line))
+    return Outcome(done.returncode, tuple(events), tuple(words))

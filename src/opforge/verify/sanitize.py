@@ -1,0 +1,198 @@
+"""`opforge check --sanitize`: the kernel library built instrumented, its cases in a process of their own, the lines.
+
+Only the operator's library is instrumented. Python, NumPy and opforge's runtime are not, so the sanitizer's runtime has
+to be loaded before everything else, and reports that name no line of the library are no business of the author's.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opforge._paths import include_dir
+from opforge.build.builder import build_library
+from opforge.build.plan import LibraryPlan, plan_library
+from opforge.build.toolchain import Compiler, find_compiler
+from opforge.errors import ArgumentError, ToolchainError
+from opforge.schema import Operator
+from opforge.verify._rows import Row
+from opforge.verify.isolated import Outcome, run_isolated
+
+__all__ = ["SANITIZERS", "Report", "parse_reports", "sanitized"]
+
+_SHOWN = 8
+_DRAWN = 8
+
+
+@dataclass(frozen=True)
+class Sanitizer:
+    """One kind: its runtime's name with GCC and with clang, the job that shows its faults, and its options."""
+
+    runtimes: dict[str, str]
+    job: str
+    environment: dict[str, str]
+    heads: re.Pattern[str]
+
+
+SANITIZERS = {
+    "address": Sanitizer(
+        {"gcc": "libasan.so", "clang": "libclang_rt.asan-{machine}.so"},
+        "cases",
+        {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "PYTHONMALLOC": "malloc"},
+        re.compile(r"ERROR: AddressSanitizer: (?P<what>[\w-]+).*"),
+    ),
+    "undefined": Sanitizer(
+        {"gcc": "libubsan.so", "clang": "libclang_rt.ubsan_standalone-{machine}.so"},
+        "cases",
+        {"UBSAN_OPTIONS": "print_stacktrace=0"},
+        re.compile(r"^(?P<file>\S+?):(?P<line>\d+):\d+: runtime error: (?P<what>.*)$"),
+    ),
+    "thread": Sanitizer(
+        {"gcc": "libtsan.so", "clang": "libclang_rt.tsan-{machine}.so"},
+        "threads",
+        {"TSAN_OPTIONS": "halt_on_error=0:exitcode=0:report_signal_unsafe=0"},
+        re.compile(r"WARNING: ThreadSanitizer: (?P<what>[\w -]+?) \(pid.*"),
+    ),
+}
+_HINTS = {
+    "heap-buffer-overflow": "the kernel reads or writes beyond a tensor; compare indices with shape()",
+    "stack-buffer-overflow": "a local array is too small for these sizes",
+    "heap-use-after-free": "memory of one call is used in another; keep no pointers between calls",
+    "data race": "chunks of parallel_for, or calls, write the same memory; give each its own",
+    "signed integer overflow": "compute sizes and offsets in int64_t",
+    "division by zero": "handle the empty tensor before it divides",
+}
+_FRAME = re.compile(r"^\s*#\d+ (?:0x[0-9a-f]+ in )?(?P<function>.*?) (?P<file>/[^\s:]+):(?P<line>\d+)")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a sanitizer said: kind, place in the author's source, and the call that was under way."""
+
+    what: str
+    place: str
+    case: str
+    dtype: str
+
+
+def sanitized(operator: Operator, names: Sequence[str], seed: int) -> Iterator[Row]:
+    """Build the operator's library with each sanitizer, run the cases, and give one row per fault.
+
+    Raises:
+        ArgumentError: there is no such sanitizer.
+        ToolchainError: no compiler, or it has no runtime of the sanitizer.
+        UnsupportedError: another process cannot declare the operator.
+    """
+    for name in names:
+        if name not in SANITIZERS:
+            raise ArgumentError(
+                "there is no such sanitizer", where="check", expected=", ".join(SANITIZERS), got=repr(name)
+            )
+        yield from _one(operator, name, SANITIZERS[name], seed)
+
+
+def _one(operator: Operator, name: str, sanitizer: Sanitizer, seed: int) -> Iterator[Row]:
+    compiler = find_compiler()
+    runtime = _runtime(compiler, name, sanitizer)
+    plan = plan_library([operator])
+    library = build_library(plan, compiler=compiler, sanitize=name)
+    # The runtime wraps what throws exceptions, so it has to find the C++ library at once.
+    preload = [runtime, _file(compiler, "libstdc++.so.6") or ""]
+    # Fixed addresses: the thread sanitizer's map of memory has no room for those that Linux may choose.
+    fixed = shutil.which("setarch")
+    outcome = run_isolated(
+        operator,
+        sanitizer.job,
+        seed,
+        drawn=_DRAWN,
+        library=library,
+        environment={"LD_PRELOAD": ":".join(filter(None, preload)), **sanitizer.environment},
+        prefix=(fixed, platform.machine(), "-R") if fixed else (),
+    )
+    reports = parse_reports(outcome, sanitizer, _sources(plan))
+    check = f"sanitize {name}"
+    for report in reports[:_SHOWN]:
+        hint = next((f"; {text}" for word, text in _HINTS.items() if word in report.what), "")
+        yield Row(check, report.case, "numpy", report.dtype, False, f"{report.what} at {report.place}{hint}")
+    if outcome.code and not reports:
+        words = "\n".join(outcome.errors.strip().splitlines()[-12:])
+        last = outcome.last
+        detail = f"the instrumented process ended by {outcome.ending}:\n{words}"
+        yield Row(check, str(last.get("case", "")), "numpy", str(last.get("dtype", "")), False, detail)
+    elif not reports:
+        calls = sum(event["event"] == "call" for event in outcome.events)
+        yield Row(check, f"{calls} calls", "numpy", "", True)
+
+
+def parse_reports(outcome: Outcome, sanitizer: Sanitizer, sources: Sequence[Path]) -> list[Report]:
+    """Read the reports that name a line of ``sources`` (files, or folders that hold them), each place once."""
+    found: dict[tuple[str, str], Report] = {}
+    for event, text in outcome.words:
+        lines = text.splitlines()
+        for number, line in enumerate(lines):
+            head = sanitizer.heads.search(line)
+            if head is None:
+                continue
+            fields = head.groupdict()
+            if "file" in fields:
+                place = f"{fields['file']}:{fields['line']}" if _is_authors(Path(fields["file"]), sources) else ""
+            else:
+                place = _first_place(lines[number + 1 :], sanitizer, sources)
+            what = " ".join(fields["what"].split())
+            if place:
+                found.setdefault(
+                    (what.split(":")[0], place), Report(what, place, event.get("case", ""), event.get("dtype", ""))
+                )
+    return list(found.values())
+
+
+def _first_place(lines: Sequence[str], sanitizer: Sanitizer, sources: Sequence[Path]) -> str:
+    """The first frame in the author's files, before the next report begins."""
+    for line in lines:
+        if sanitizer.heads.search(line):
+            break
+        frame = _FRAME.match(line)
+        if frame and _is_authors(Path(frame["file"]), sources):
+            return (
+                f"{frame['file']}:{frame['line']} in {frame['function'].split('(')[0].removeprefix('opforge::Status ')}"
+            )
+    return ""
+
+
+def _is_authors(file: Path, sources: Sequence[Path]) -> bool:
+    if file.is_relative_to(include_dir()):
+        return False
+    return any(file == source or file.is_relative_to(source) for source in sources)
+
+
+def _sources(plan: LibraryPlan) -> list[Path]:
+    """The folders of the kernels' sources; headers beside them are the author's too."""
+    folders = [source.resolve().parent for operator in plan.operators for source in operator.sources]
+    return list(dict.fromkeys(folders))
+
+
+def _runtime(compiler: Compiler, name: str, sanitizer: Sanitizer) -> str:
+    wanted = sanitizer.runtimes[compiler.kind].format(machine=platform.machine())
+    found = _file(compiler, wanted)
+    if found is None:
+        package = "libclang-rt-dev" if compiler.kind == "clang" else f"lib{wanted.removeprefix('lib').split('.')[0]}"
+        raise ToolchainError(
+            f"the compiler has no runtime of the {name} sanitizer",
+            where=str(compiler),
+            expected=wanted,
+            hint=f"install it (Debian: {package}), or set CXX to another compiler",
+        )
+    return found
+
+
+def _file(compiler: Compiler, name: str) -> str | None:
+    """Ask the compiler where a library of its own lies."""
+    command = [*compiler.command, f"-print-file-name={name}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path = Path(done.stdout.strip())
+    return str(path.resolve()) if path.is_absolute() and path.exists() else None
