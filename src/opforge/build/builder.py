@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,12 @@ __all__ = ["build_library", "current_content"]
 
 
 def build_library(
-    plan: LibraryPlan, *, profile: Profile | None = None, compiler: Compiler | None = None, sanitize: str = ""
+    plan: LibraryPlan,
+    *,
+    profile: Profile | None = None,
+    compiler: Compiler | None = None,
+    sanitize: str = "",
+    extra: Sequence[Unit] = (),
 ) -> Path:
     """Return the path of the plan's shared object in the cache, compiled now if it is not there.
 
@@ -30,6 +36,7 @@ def build_library(
         profile: how it rounds; None = the default.
         compiler: None = the one that is found.
         sanitize: what to instrument it with, as of ``-fsanitize=``; it then keeps its names and lines.
+        extra: units beside those of the operators.
 
     Raises:
         ToolchainError: no compiler works.
@@ -37,7 +44,7 @@ def build_library(
     """
     compiler = compiler or find_compiler()
     profile = profile or default_profile()
-    units = kernel_units(plan.operators)
+    units = [*kernel_units(plan.operators), *extra]
     table = table_unit(plan.operators, plan.id, plan.version)
     flags = compile_flags(compiler, profile) + sanitize_flags(compiler, sanitize)
     linked = link_flags(compiler, sanitize)

@@ -61,7 +61,7 @@ def sanitize_flags(compiler: Compiler, sanitize: str) -> tuple[str, ...]:
 def link_flags(compiler: Compiler, sanitize: str = "") -> tuple[str, ...]:
     """Return the flags of the link step: a library that needs nothing but libc, libm and, if used, libstdc++."""
     if sanitize:  # its runtime is loaded first, and reports name lines
-        return ("-shared", "-fPIC", *sanitize_flags(compiler, sanitize))
+        return ("-shared", "-fPIC", "-pthread", *sanitize_flags(compiler, sanitize))
     flags = ["-shared", "-fPIC", "-s"]
     if "darwin" not in compiler.target and "apple" not in compiler.target:
         flags += ["-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--gc-sections"]

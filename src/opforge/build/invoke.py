@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,7 +19,7 @@ from opforge.errors import (
 from opforge.schema.attributes import KINDS, AttributeValue
 from opforge.schema.dtypes import DType
 
-__all__ = ["Array", "invoke", "split_loops", "threaded_loops"]
+__all__ = ["Array", "invoke", "native_loops", "split_loops"]
 
 Array = np.ndarray[Any, Any]
 
@@ -210,20 +209,13 @@ def split_loops(fill: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def threaded_loops(threads: int) -> Iterator[None]:
-    """Within: kernels run the chunks of their loops on that many threads, for tools that look for races."""
-    with ThreadPoolExecutor(threads) as pool:
-
-        def loop(context: int, n: int, grain: int, body: int, user: int) -> int:
-            run, step = abi.Range(body), max(1, grain)
-            list(pool.map(lambda begin: run(user, begin, min(begin + step, n)), range(0, n, step)))
-            return 0
-
-        token = _loop.set(loop)
-        try:
-            yield
-        finally:
-            _loop.reset(token)
+def native_loops(parallel_for: int) -> Iterator[None]:
+    """Within: kernels run their loops by the C function at this address."""
+    token = _loop.set(parallel_for)
+    try:
+        yield
+    finally:
+        _loop.reset(token)
 
 
 def _log(context: int, level: int, text: bytes | None) -> None:

@@ -18,6 +18,7 @@ from opforge._paths import include_dir
 from opforge.build.builder import build_library
 from opforge.build.plan import LibraryPlan, plan_library
 from opforge.build.toolchain import Compiler, find_compiler
+from opforge.codegen import Unit
 from opforge.errors import ArgumentError, ToolchainError
 from opforge.schema import Operator
 from opforge.verify._rows import Row
@@ -25,6 +26,24 @@ from opforge.verify.isolated import Outcome, run_isolated
 
 __all__ = ["SANITIZERS", "Report", "parse_reports", "sanitized"]
 
+_LOOP = """
+#include <algorithm>
+#include <thread>
+#include <vector>
+#include "opforge/abi.h"
+
+// Every chunk on a thread that nothing orders against the others but its beginning and its end.
+extern "C" __attribute__((visibility("default"))) opforge_status opforge_check_parallel_for(
+    opforge_context*, int64_t n, int64_t grain, opforge_range_fn body, void* user) {
+  const int64_t step = std::max<int64_t>(grain, (n + 3) / 4);
+  std::vector<std::thread> threads;
+  for (int64_t begin = 0; begin < n; begin += step) {
+    threads.emplace_back(body, user, begin, std::min(begin + step, n));
+  }
+  for (std::thread& thread : threads) thread.join();
+  return OPFORGE_STATUS_OK;
+}
+"""
 _SHOWN = 8
 _DRAWN = 8
 
@@ -100,7 +119,7 @@ def _one(operator: Operator, name: str, sanitizer: Sanitizer, seed: int) -> Iter
     compiler = find_compiler()
     runtime = _runtime(compiler, name, sanitizer)
     plan = plan_library([operator])
-    library = build_library(plan, compiler=compiler, sanitize=name)
+    library = build_library(plan, compiler=compiler, sanitize=name, extra=(Unit("check_loop.cc", _LOOP),))
     # The runtime wraps what throws exceptions, so it has to find the C++ library at once.
     preload = [runtime, _file(compiler, "libstdc++.so.6") or ""]
     # Fixed addresses: the thread sanitizer's map of memory has no room for those that Linux may choose.
