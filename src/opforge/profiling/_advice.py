@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from opforge.bin.program import Program
 from opforge.profiling._rows import NodeRow, Profile
 
@@ -106,12 +104,9 @@ def _small(profile: Profile, program: Program | None) -> Found:
 
 
 def _outside(profile: Profile, program: Program | None) -> Found:
-    if len(profile.run_ns) and profile.rows and profile.engine == "opforge":
-        run = float(np.median(profile.run_ns))
-        nodes = profile.nodes_ns
-        parallel = any(row.helped is not None for row in profile.rows)
-        if not parallel:  # lanes of several threads add up to more than the run
-            yield "", 1 - nodes / run, "of a call lies outside of the nodes: inputs checked, outputs allocated, Python"
+    if profile.outside is not None:
+        text = f"{profile.outside:.0%} of a call lies outside of the nodes: inputs checked, outputs allocated, Python"
+        yield "", profile.outside, text
 
 
 def _jitter(profile: Profile, program: Program | None) -> Found:

@@ -56,7 +56,7 @@ class Machine:
 
     def as_dict(self) -> dict[str, Any]:
         """Give plain data."""
-        return asdict(self)
+        return {**asdict(self), "bytes_per_s": self.memory_bytes_per_s}
 
 
 def machine(threads: int | None = None, *, remeasure: bool = False) -> Machine:

@@ -23,7 +23,7 @@ from opforge.profiling._flops import moves_of
 from opforge.profiling._machine import machine as measured_machine
 from opforge.profiling._model import ModelNodes
 from opforge.profiling._rows import NodeRow, Profile
-from opforge.profiling._runtime import measure, rows_of
+from opforge.profiling._runtime import measure, outside, rows_of
 from opforge.verify import find_engine
 from opforge.verify._inputs import model_path
 
@@ -103,7 +103,7 @@ def _own(
     result = Profile(
         str(path), OWN, __version__, count, shapes, measured.watched_ns, measured.plain_ns, measured.every, rows
     )
-    result.events, result.lost = measured.events, measured.lost
+    result.events, result.lost, result.outside = measured.events, measured.lost, outside(measured)
     return result, program
 
 

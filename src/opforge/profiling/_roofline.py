@@ -14,7 +14,7 @@ __all__ = ["roofline"]
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 1080, 640, 84, 70, 250, 64
 _TEXT = 'font-family="sans-serif" fill="#333"'
 _COLOURS = ("#3b7dd8", "#d9822b", "#3a9d5d", "#a855b5", "#c0392b", "#7a6a53", "#2aa5a0", "#8d99ae")
-_ROOFS = ((1 << 28, "memory"), (1 << 20, "1 MiB"), (1 << 14, "16 KiB"))
+_ROOFS = ((1 << 28, "memory"), (1 << 22, "4 MiB"), (1 << 18, "256 KiB"), (1 << 14, "16 KiB"))
 """Working sets whose roofs are drawn."""
 _LABELS = 10
 
@@ -112,8 +112,12 @@ def _grid(left: float, right: float, low: float, high: float, x: Scale, y: Scale
 def _roofs(machine: Machine, left: float, right: float, x: Scale, y: Scale) -> Iterator[str]:
     peak = machine.flops_per_s
     edge, bottom = x(right), _HEIGHT - _BOTTOM
+    drawn: list[float] = []
     for k, (size, label) in enumerate(_ROOFS):
         bandwidth = machine.bytes_per_s(size)
+        if any(bandwidth < 1.3 * other for other in drawn):
+            continue  # as good as the one below
+        drawn.append(bandwidth)
         ridge = peak / bandwidth
         start = left
         while y(start * bandwidth) > bottom:
@@ -130,7 +134,7 @@ def _roofs(machine: Machine, left: float, right: float, x: Scale, y: Scale) -> I
             f'transform="rotate({angle:.1f} {at[0]:.1f} {at[1]:.1f})" '
             f"{_TEXT}>{label} {bandwidth / 1e9:.0f} GB/s</text>"
         )
-    first = x(peak / machine.bytes_per_s(_ROOFS[-1][0]))
+    first = x(peak / max(drawn))
     yield (
         f'<line x1="{first:.1f}" y1="{y(peak):.1f}" x2="{edge:.1f}" y2="{y(peak):.1f}" stroke="#555555" '
         'stroke-width="1.6"/>'

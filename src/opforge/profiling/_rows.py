@@ -144,6 +144,7 @@ class Profile:
         events: of the runtime (``opforge.bin.session.EVENT``), for traces; empty for other engines.
         lost: events that were not kept.
         runs: watched runs that the times of the nodes are of.
+        outside: part of a call that lies outside of the nodes, the median; None where it is not known.
     """
 
     model: str
@@ -160,6 +161,7 @@ class Profile:
     events: NDArray[Any] = field(default_factory=lambda: np.zeros(0), repr=False)
     lost: int = 0
     runs: int = 0
+    outside: float | None = None
 
     def __post_init__(self) -> None:
         """Count the watched runs."""
@@ -192,7 +194,7 @@ class Profile:
             "model": self.model, "engine": self.engine, "version": self.version, "threads": self.threads,
             "inputs": self.shapes,
             "run_ns": _spread(self.run_ns), "unwatched_run_ns": _spread(self.plain_ns), "overhead": self.overhead,
-            "runs": self.runs, "watched_every": self.every, "lost_events": self.lost,
+            "runs": self.runs, "outside": self.outside, "watched_every": self.every, "lost_events": self.lost,
             "copy_share": self.share_of("copy"), "layout_share": self.share_of("layout"),
             "machine": None if self.machine is None else self.machine.as_dict(),
             "operators": [asdict(row) for row in self.operators],

@@ -16,7 +16,7 @@ from opforge.bin.session import EventKind, Session
 from opforge.profiling._flops import bytes_of, flops_of, moves_of
 from opforge.profiling._rows import NodeRow
 
-__all__ = ["Measured", "measure", "rows_of"]
+__all__ = ["Measured", "measure", "outside", "rows_of"]
 
 _BLOCKS = 6
 _MOST_EVENTS = 4_000_000
@@ -99,6 +99,15 @@ def _every(session: Session, inputs: dict[str, Any], block: int) -> int:
         session.profile(on=False)
     cost = float(min(watched) / min(plain)) - 1  # the least of each: others on the machine only add
     return 1 if cost <= _LIMIT else min(_MOST_EVERY, math.ceil(cost / _LIMIT))
+
+
+def outside(measured: Measured) -> float | None:
+    """Part of a call, as the caller sees it, in which no node ran: the median over the runs."""
+    whole = measured.events[measured.events["kind"] == EventKind.RUN]
+    inside = np.bincount(whole["run"], weights=whole["end"] - whole["begin"]) if len(whole) else np.zeros(0)
+    if len(inside) != len(measured.watched_ns) or not len(inside):  # of programs that run node by node, or lost events
+        return None
+    return float(np.median((measured.watched_ns - inside) / measured.watched_ns))
 
 
 def rows_of(session: Session, program: Program, measured: Measured) -> list[NodeRow]:

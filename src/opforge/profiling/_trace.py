@@ -79,7 +79,7 @@ def stack_of(row: NodeRow) -> list[str]:
     scope = row.scopes[0] if row.scopes else ""
     frames = [part for part in scope.split(".") if part]
     frames += [row.sources[0]] if row.sources else []
-    return [*frames, f"{row.operator} {row.name}"]
+    return [*frames, f"{row.operator.removeprefix('opforge::')} {row.name}"]
 
 
 def collapsed_stacks(profile: Profile) -> str:

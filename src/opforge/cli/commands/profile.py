@@ -69,7 +69,7 @@ def command(
     the machine are measured the first time and kept. With several engines, nodes that stand for the same nodes of the
     model are printed side by side; files are of the first engine.
     """
-    from opforge.profiling import profile
+    from opforge.profiling import profile, side_by_side
     from opforge.verify import choose_engines, find_engine, gather_values, load_npz, random_inputs
 
     _check_files(files)
@@ -102,14 +102,13 @@ def command(
             print_side_by_side(profiles, top)
         left_out(skipped)
 
-    content: dict[str, Any] = {"profiles": [item.as_dict() for item in profiles], "skipped": skipped}
-    if len(profiles) > 1:
-        from opforge.profiling import side_by_side
-
-        content["side_by_side"] = [
-            {"members": list(g.members), "nodes": dict(g.nodes), "ns_per_run": dict(g.times)}
-            for g in side_by_side(profiles)
-        ]
+    groups = side_by_side(profiles) if len(profiles) > 1 else []
+    content: dict[str, Any] = {
+        **profiles[0].as_dict(),
+        "others": [item.as_dict() for item in profiles[1:]],
+        "side_by_side": [{"members": list(g.members), "nodes": dict(g.nodes), "run_ns": dict(g.times)} for g in groups],
+        "skipped": skipped,
+    }
     emit(content, as_json, text)
 
 
