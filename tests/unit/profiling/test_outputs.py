@@ -45,7 +45,7 @@ CASES = {
         profile_of(*(row(f"n{k}", 0.03, samples=np.full(200, 900, np.int64)) for k in range(9))), "", 0.27
     ),
     "time outside of nodes": (profile_of(row("a", 0.3, **GOOD), outside=0.5), "", 0.5),
-    "unsteady": (profile_of(row("a", 0.3, samples=np.r_[np.full(190, 10**4), np.full(10, 3 * 10**4)], **GOOD)), "a", 3.0),
+    "unsteady": (profile_of(row("a", 0.3, samples=np.repeat([10**4, 3 * 10**4], [190, 10]), **GOOD)), "a", 3.0),
 }  # fmt: skip
 
 
