@@ -37,7 +37,7 @@ _FUNCTIONS = (
     "reciprocal relu round rsqrt sigmoid sign sin sinh softplus sqrt square tan tanh trunc where"
 ).split()
 _NAMES.update(dict.fromkeys(_FUNCTIONS, "opforge.expr"))
-_SUBMODULES = ("jax", "litert", "ncnn", "onnx", "onnxruntime", "openvino", "ops", "tensorflow", "torch")
+_SUBMODULES = tuple("executorch jax litert ncnn onnx onnxruntime openvino ops tensorflow torch".split())
 
 __all__ = ["__version__", *sorted(_NAMES), *_SUBMODULES]
 
