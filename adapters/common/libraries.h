@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dirent.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,28 +9,19 @@
 #include <string>
 #include <vector>
 
-#include "opforge/abi.h"
+#include "common/library.h"
 
 namespace opforge::adapter {
 
 // Calls define(table operator) for what frameworks and engines may call: gradients belong to their operators.
+// A folder may hold other files too; only a library that refuses this host is told of.
 template <class Define>
 void define_library(const std::string& path, const char* host_name, Define define) {
-  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return;
-  const auto entry = reinterpret_cast<opforge_library_fn>(::dlsym(library, "opforge_library_v1"));
-  if (entry == nullptr) return;
-  char reason[1024] = "";
-  opforge_host host{};
-  host.size = sizeof host;
-  host.abi = OPFORGE_ABI;
-  host.name = host_name;
-  host.version = "";
-  host.reason = reason;
-  host.reason_size = sizeof reason;
-  const opforge_library* const table = entry(&host);
-  if (table == nullptr) {
-    std::fprintf(stderr, "opforge: %s: %s\n", path.c_str(), reason);
+  const opforge_library* table = nullptr;
+  try {
+    table = open_library(path, host_name);
+  } catch (const Failure& problem) {
+    if (problem.status == OPFORGE_STATUS_UNSUPPORTED) std::fprintf(stderr, "opforge: %s\n", problem.what());
     return;
   }
   for (int32_t k = 0; k < table->n_operators; ++k) {

@@ -2,6 +2,7 @@
 // programs keep pointers to it.
 #pragma once
 
+#include <executorch/runtime/core/event_tracer_hooks.h>
 #include <executorch/runtime/kernel/operator_registry.h>
 #include <executorch/runtime/platform/log.h>
 
@@ -31,8 +32,17 @@ using ::executorch::runtime::OpFunction;
 
 constexpr size_t kSlots = 1024;
 
-inline std::array<const Plan*, kSlots>& slots() {
-  static std::array<const Plan*, kSlots> all{};
+struct Operator {
+  explicit Operator(const opforge_operator* table, std::string its_name)
+      : plan(table), name(std::move(its_name)), event("native_call_" + name) {}
+
+  Plan plan;
+  std::string name;   // namespace::name.out
+  std::string event;  // what ExecuTorch's event tracer calls a run, as for its own kernels
+};
+
+inline std::array<const Operator*, kSlots>& slots() {
+  static std::array<const Operator*, kSlots> all{};
   return all;
 }
 
@@ -67,13 +77,15 @@ inline void report(KernelRuntimeContext& context, const Failure& problem) {
   context.fail(error_of(problem.status));
 }
 
-[[gnu::noinline]] inline void run(const Plan& plan, KernelRuntimeContext& context, Span<EValue*> stack) {
+[[gnu::noinline]] inline void run(const Operator& self, KernelRuntimeContext& context, Span<EValue*> stack) {
+  const ::executorch::runtime::internal::EventTracerProfileOpScope scope(context.internal_event_tracer(),
+                                                                         self.event.c_str());
   try {
-    Call(plan, stack).run();
+    Call(self.plan, stack).run();
   } catch (const Failure& problem) {
     report(context, problem);
   } catch (const std::exception& problem) {
-    report(context, failure(OPFORGE_STATUS_INTERNAL, plan.where, problem.what()));
+    report(context, failure(OPFORGE_STATUS_INTERNAL, self.plan.where, problem.what()));
   }
 }
 
@@ -115,7 +127,7 @@ inline std::string kernel_name(const opforge_operator& table, bool newest) {
 
 struct Registry {
   std::mutex lock;
-  std::map<std::string, std::unique_ptr<Plan>> plans;  // by the name that ExecuTorch has
+  std::map<std::string, std::unique_ptr<Operator>> operators;  // by the name that ExecuTorch has
 };
 
 inline Registry& registry() {
@@ -136,27 +148,27 @@ inline std::string unsuitable(const detail::Signature& signature) {
 // an error (ExecuTorch itself would end the process).
 inline void define(const opforge_operator* table, const std::string& name) {
   static constexpr auto kFunctions = trampolines(std::make_index_sequence<kSlots>{});
-  auto plan = std::make_unique<Plan>(table);
-  const std::string reason = unsuitable(plan->signature);
-  if (!reason.empty()) throw failure(OPFORGE_STATUS_UNSUPPORTED, plan->key, reason);
+  auto made = std::make_unique<Operator>(table, name);
+  const std::string reason = unsuitable(made->plan.signature);
+  if (!reason.empty()) throw failure(OPFORGE_STATUS_UNSUPPORTED, made->plan.key, reason);
   Registry& all = registry();
   const std::lock_guard<std::mutex> guard(all.lock);
-  const auto known = all.plans.find(name);
-  if (known != all.plans.end()) return check_same(*known->second, *plan, name, "ExecuTorch");
+  const auto known = all.operators.find(name);
+  if (known != all.operators.end()) return check_same(known->second->plan, made->plan, name, "ExecuTorch");
   for (const Kernel& kernel : ::executorch::runtime::get_registered_kernels()) {
     if (name == kernel.name_) {
       throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name,
                     "another library has registered a kernel of this name", "", "", "load one of them only");
     }
   }
-  const size_t slot = all.plans.size();
+  const size_t slot = all.operators.size();
   if (slot == kSlots) {
     throw failure(OPFORGE_STATUS_UNSUPPORTED, name, "too many operators",
                   "at most " + std::to_string(kSlots) + " in a process");
   }
-  const auto entry = all.plans.emplace(name, std::move(plan)).first;  // its key lives as long as the process
-  slots()[slot] = entry->second.get();
-  const Kernel kernel(entry->first.c_str(), kFunctions[slot]);
+  const Operator& kept = *(all.operators[name] = std::move(made));
+  slots()[slot] = &kept;
+  const Kernel kernel(kept.name.c_str(), kFunctions[slot]);
   if (::executorch::runtime::register_kernels({&kernel, 1}) != Error::Ok) {
     throw failure(OPFORGE_STATUS_INTERNAL, name, "ExecuTorch registers no kernel", "", "its table is full");
   }

@@ -11,9 +11,9 @@ from pathlib import Path
 from opforge.build.adapters import adapter_sources
 from opforge.engines.executorch._adapter import recipe
 from opforge.engines.executorch._lower import lower
-from opforge.engines.executorch._session import Session, register, register_kernels
+from opforge.engines.executorch._session import Session, register, register_library
 
-__all__ = ["Session", "adapter_path", "lower", "register", "register_kernels", "session", "sources"]
+__all__ = ["Session", "adapter_path", "lower", "register", "register_library", "session", "sources"]
 
 
 def session(path: str | Path, *, method: str = "forward", threads: int | None = None) -> Session:

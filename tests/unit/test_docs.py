@@ -23,7 +23,9 @@ def runs(block) -> bool:
     return block.language in ("python", "bash") and block.file is None and "setup" not in block.options
 
 
-RUNNABLE = [p for p in PAGES if p.name != "README.zh-CN.md" and any(map(runs, blocks(p)))]
+# `make executorch` runs the examples of that page, where ExecuTorch is.
+LEFT_OUT = {"README.zh-CN.md", *([] if util.find_spec("executorch") else ["executorch.md"])}
+RUNNABLE = [p for p in PAGES if p.name not in LEFT_OUT and any(map(runs, blocks(p)))]
 COMMANDS = {
     name: import_module(f"opforge.cli.commands.{name}").command for name in _group.list_commands(click.Context(_group))
 }

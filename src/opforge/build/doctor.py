@@ -150,6 +150,7 @@ _PACKAGES = (
     ("onnxruntime", "onnxruntime", (1, 20), "running models in ONNX Runtime", "pip install 'opforge[onnxruntime]'"),
     ("ai-edge-litert", "ai_edge_litert", (2, 2), "running models in LiteRT", "pip install 'opforge[litert]'"),
     ("openvino", "openvino", (2025, 0), "running models in OpenVINO", "pip install 'opforge[openvino]'"),
+    ("executorch", "executorch", (1, 5), "lowering and running .pte files", "pip install 'opforge[executorch]'"),
 )
 
 

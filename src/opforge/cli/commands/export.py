@@ -1,4 +1,4 @@
-"""``opforge export``: a PyTorch, Keras or TensorFlow model, or one operator, to ONNX."""
+"""``opforge export``: a PyTorch, Keras or TensorFlow model, or one operator, to ONNX; a PyTorch model to a .pte."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,7 @@ Examples:
   opforge export my_gate:MyGate -o gate.onnx --attribute scale=0.5 --dtype T=f16
   opforge export net.py:make -o net.onnx --package my_gate
   opforge export saved_model -o net.onnx --package my_gate
+  opforge export net.py:make -o net.pte    for ExecuTorch
 
 \b
 A factory, in net.py:
@@ -36,9 +37,11 @@ A factory, in net.py:
 """
 
 
-@click.command("export", short_help="A model, or one operator, to .onnx.", epilog=_EPILOG)
+@click.command("export", short_help="A model, or one operator, to .onnx (or .pte).", epilog=_EPILOG)
 @click.argument("target")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The .onnx to write. [default: NAME.onnx]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The .onnx (or .pte) to write. [default: NAME.onnx]"
+)
 @click.option("--dtype", "dtypes", multiple=True, help="T=f16: dtype of a type variable (one-operator models).")
 @click.option("--attribute", "attributes", multiple=True, help="NAME=VALUE of the operator (one-operator models).")
 @click.option("--opset", type=int, help="Version of the default domain. [default: 20]")
@@ -61,7 +64,7 @@ def command(
     inputs) or (module, example inputs, options of of.torch.export), a Keras model or a TensorFlow function, alone or
     with its inputs (tf.TensorSpec or examples), or the path of a SavedModel; those of TensorFlow need tf2onnx. Custom
     nodes keep their domain, version and typed attributes; formula operators bring a function body, so that other
-    runtimes run the model as it is.
+    runtimes run the model as it is. Where the output ends in .pte, a PyTorch module is lowered for ExecuTorch instead.
     """
     load_packages(packages)
     _, name = split_target(target)
@@ -72,6 +75,9 @@ def command(
         expected = "PACKAGE:Operator, or module.py:factory"
         raise ArgumentError("say what to export", where=target, expected=expected, hint=_offered(target))
     path = output or Path(f"{name}.onnx")
+    if path.suffix == ".pte":
+        _lower(target, path, saved or name[:1].isupper() or opset is not None or no_dynamo, as_json)
+        return
     with progress(f"exporting {target}", as_json):
         if saved:
             model = _tensorflow(target, path, opset)
@@ -94,6 +100,32 @@ def command(
     emit(
         {"output": str(path), "nodes": len(model.graph.node), "custom": nodes, "opset_imports": imports}, as_json, text
     )
+
+
+def _lower(target: str, path: Path, unfit: bool, as_json: bool) -> None:
+    """Lower the module of a factory for ExecuTorch."""
+    if unfit:
+        raise ArgumentError(
+            "only a PyTorch module is lowered for ExecuTorch",
+            where=target,
+            expected="module.py:factory, without --opset and --no-dynamo",
+            hint="write an .onnx instead",
+        )
+    with progress(f"lowering {target}", as_json):
+        _need_torch()
+        from opforge.executorch import lower
+
+        module, args, options = _torch_parts(_made(target), lower, target, set())
+        lower(module, args, path, **options)
+    from opforge.engines.executorch._program import read_program
+
+    called = sorted(set(read_program(path).methods["forward"]))
+
+    def text() -> None:
+        click.echo(f"wrote {path} ({size_text(path)})")
+        click.echo("operators: " + ", ".join(called))
+
+    emit({"output": str(path), "operators": called}, as_json, text)
 
 
 def _offered(target: str) -> str | None:
@@ -157,17 +189,38 @@ def _parse(operator: Operator, name: str, text: str) -> object:
 
 
 def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx.ModelProto:
-    factory = load_factory(target)
-    with author_code("the factory fails", target):
-        result = factory()
+    result = _made(target)
     if isinstance(result, str | Path) or _is_tensorflow(result):
         return _tensorflow(result, path, opset)
     if isinstance(result, tuple) and len(result) == 2 and _is_tensorflow(result[0]):
         return _tensorflow(result[0], path, opset, result[1])
-    if find_spec("torch") is None:
-        raise ArgumentError("torch is not installed", where="export", hint="pip install 'opforge[torch]'")
+    _need_torch()
     from opforge.onnx.export_torch import export
 
+    module, args, options = _torch_parts(result, export, target, {"dynamo"})
+    if opset is not None:
+        options["opset"] = opset
+    if no_dynamo and options.get("dynamic_shapes"):
+        options["dynamic_shapes"] = _axes(options["dynamic_shapes"], options.get("input_names"), target)
+    return export(module, args, path, dynamo=not no_dynamo, **options)
+
+
+def _made(target: str) -> object:
+    factory = load_factory(target)
+    with author_code("the factory fails", target):
+        made: object = factory()
+    return made
+
+
+def _need_torch() -> None:
+    if find_spec("torch") is None:
+        raise ArgumentError("torch is not installed", where="export", hint="pip install 'opforge[torch]'")
+
+
+def _torch_parts(
+    result: object, export: Callable[..., object], target: str, own: set[str]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Take module, example inputs and options out of what a factory returned; ``own`` options are no factory's."""
     if not isinstance(result, tuple) or len(result) not in (2, 3) or not isinstance(result[1], tuple):
         raise ArgumentError(
             "the factory must return (module, example inputs) or (module, example inputs, options)",
@@ -175,17 +228,12 @@ def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx
             expected="a torch.nn.Module, a tuple of tensors, and optionally a dict such as {'dynamic_shapes': ...}",
             got=_described(result),
         )
-    module, args = result[:2]
     options = dict(result[2]) if len(result) == 3 else {}
-    known = sorted(set(inspect.signature(export).parameters) - {"module", "args", "path", "dynamo"})
+    known = sorted(set(inspect.signature(export).parameters) - {"module", "model", "args", "path"} - own)
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ArgumentError("the factory gives unknown options", where=target, expected=known, got=unknown)
-    if opset is not None:
-        options["opset"] = opset
-    if no_dynamo and options.get("dynamic_shapes"):
-        options["dynamic_shapes"] = _axes(options["dynamic_shapes"], options.get("input_names"), target)
-    return export(module, args, path, dynamo=not no_dynamo, **options)
+    return result[0], result[1], options
 
 
 def _is_tensorflow(model: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import warnings
@@ -63,7 +64,12 @@ def lower(
     if reason is not None:
         raise UnsupportedError("ExecuTorch cannot be used here", where="lower", got=reason[0], hint=reason[1])
     where = type(model).__name__
-    program = model if isinstance(model, ExportedProgram) else _export(model, args, dict(kwargs or {}), dynamic_shapes)
+    # The graph is changed in places.
+    program = (
+        copy.deepcopy(model)
+        if isinstance(model, ExportedProgram)
+        else _export(model, args, dict(kwargs or {}), dynamic_shapes)
+    )
     entries = _prepare(program)
     metadata = _metadata(program, entries, input_names, output_names)
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
@@ -123,8 +129,8 @@ def _prepare(program: ExportedProgram) -> dict[str, Entry]:
         entry = found.get(name) or entry_named(name)
         if entry is None or node.target is not entry.overload:
             continue
-        add_variant(entry)
         found[name] = entry
+        overload = add_variant(entry)
         for attribute in entry.signature.attributes:
             if attribute.kind == "strings" and node.kwargs.get(attribute.name) is not None:
                 raise UnsupportedError(
@@ -133,10 +139,14 @@ def _prepare(program: ExportedProgram) -> dict[str, Entry]:
                     expected="the default, left out of the call",
                     got=repr(node.kwargs[attribute.name]),
                 )
+        if node.target is not overload:  # one that takes every attribute
+            given = {a.name: a.default_value for a in node.target._schema.arguments if a.kwarg_only}
+            node.kwargs = given | node.kwargs
+            node.target = overload
     return found
 
 
-def _calls(program: ExportedProgram) -> Iterator[torch.fx.Node]:
+def _calls(program: ExportedProgram) -> Iterator[Any]:
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
@@ -177,7 +187,7 @@ def _dimension(program: ExportedProgram, name: str, axis: int, size: Any) -> int
     expression = size.node.expr
     for symbol in expression.free_symbols:
         bounds = program.range_constraints.get(symbol)
-        if bounds is None or not bounds.upper.is_finite:
+        if bounds is None or bool(bounds.upper >= 1 << 31):  # ExecuTorch's sizes have 32 bits
             raise ExportError(
                 "a dynamic dimension has no upper bound",
                 where=f"input {name}, dimension {axis}",

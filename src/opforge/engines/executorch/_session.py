@@ -17,14 +17,15 @@ from opforge.engines.executorch._lower import METADATA
 from opforge.engines.executorch._program import PteProgram, read_program
 from opforge.engines.executorch._variants import OVERLOAD, entry_named, kernel_name
 from opforge.errors import ArgumentError, CorruptFileError, DtypeError, MissingOperatorError, UnsupportedError
-from opforge.frameworks.torch import Entry, register_library
+from opforge.frameworks import torch as host
+from opforge.frameworks.torch import Entry
 from opforge.frameworks.torch._arrays import to_numpy, to_tensor
 from opforge.schema import DType, Operator
 
 if TYPE_CHECKING:
     from executorch.runtime import Method
 
-__all__ = ["Session", "register", "register_kernels"]
+__all__ = ["Session", "register", "register_library"]
 
 _SCALAR_TYPES: Final = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 11: "bool", 15: "bf16",
@@ -39,8 +40,6 @@ def register(*operators: Operator) -> None:
     Raises:
         ToolchainError: a kernel operator, or the adapter, has to be compiled, and there is no compiler.
     """
-    from opforge.frameworks import torch as host
-
     for operator in operators:
         schema = host.register(operator)._schema
         entry = entry_named(schema.name)
@@ -48,9 +47,9 @@ def register(*operators: Operator) -> None:
         _define(entry)
 
 
-def register_kernels(library: LoadedLibrary) -> None:
+def register_library(library: LoadedLibrary) -> None:
     """Register every operator of a kernel library that ExecuTorch can call."""
-    for entry in register_library(library):
+    for entry in host.register_library(library):
         if not any(output.optional for output in entry.signature.outputs):
             _define(entry)
 
@@ -66,16 +65,18 @@ class Session:
         inputs: name, dtype and dimensions of each input; a dynamic dimension has a name where the file was lowered by
             opforge, and else its upper bound.
         outputs: names.
+        operators: what the method calls, as ``namespace::name.overload``.
         method: ExecuTorch's own object.
     """
 
-    def __init__(self, path: Path, *, method: str = "forward", threads: int | None = None) -> None:
+    def __init__(self, path: Path, *, method: str = "forward", threads: int | None = None, trace: bool = False) -> None:
         """Register what the file needs, and load the method.
 
         Args:
             path: the .pte.
             method: which of its methods.
             threads: for our kernels; None = the whole pool. ExecuTorch's own kernels have a pool of their own.
+            trace: whether ExecuTorch's event tracer records each call, for `write_trace`.
 
         Raises:
             CorruptFileError: the file is no .pte, or is cut off.
@@ -87,9 +88,9 @@ class Session:
             names = [name for name in program.methods if name != METADATA]
             raise ArgumentError(f"the file has no method {method!r}", where=str(path), expected=", ".join(names))
         _provide(program, method, str(path))
-        self.path = path
+        self.path, self.operators = path, program.methods[method]
         self._threads = threads or 0
-        self._program, self.method = _open(path, method)
+        self._program, self.method = _open(path, method, trace)
         said = _said(self._program, program)
         _check_hashes(said.get("operators", {}), str(path))
         self.inputs = _inputs(self.method, said)
@@ -127,6 +128,10 @@ class Session:
                 raise known from problem
             raise ArgumentError("ExecuTorch refused these inputs", where=str(self.path), got=str(problem)) from problem
         return results
+
+    def write_trace(self, path: Path) -> None:
+        """Write what the event tracer recorded, as an ETDump file."""
+        self._program.write_etdump_result_to_file(str(path), None)
 
     def _tensor(self, info: TensorInfo, inputs: Mapping[str, Any]) -> torch.Tensor:
         if info.name not in inputs:
@@ -167,11 +172,12 @@ def _provide(program: PteProgram, method: str, where: str) -> None:
         )
 
 
-def _open(path: Path, method: str) -> tuple[Any, Method]:
+def _open(path: Path, method: str, trace: bool) -> tuple[Any, Method]:
     from executorch.runtime import Runtime, Verification
 
     try:
-        program = Runtime.get().load_program(path, verification=Verification.InternalConsistency)
+        check = Verification.InternalConsistency
+        program = Runtime.get().load_program(path, verification=check, enable_etdump=trace)
         loaded = program.load_method(method)
     except Exception as problem:
         raise CorruptFileError(
@@ -212,7 +218,7 @@ def _inputs(method: Method, said: Mapping[str, Any]) -> list[TensorInfo]:
     found = []
     for k in range(meta.num_inputs()):
         tensor = meta.input_tensor_meta(k)
-        row = rows[k] if k < len(rows) else {"name": f"input{k}", "shape": list(tensor.sizes())}
+        row: dict[str, Any] = rows[k] if k < len(rows) else {"name": f"input{k}", "shape": list(tensor.sizes())}
         name = _SCALAR_TYPES.get(tensor.dtype())
         if name is None:
             raise UnsupportedError(

@@ -17,11 +17,12 @@ from opforge.frameworks.torch import Entry, all_entries, register
 from opforge.frameworks.torch._calls import declared
 from opforge.schema import discover
 
-__all__ = ["OVERLOAD", "add_variant", "entry_named", "kernel_name", "out_schema"]
+__all__ = ["OVERLOAD", "add_variant", "entry_named", "kernel_name"]
 
 OVERLOAD: Final = "out"
-_made: dict[str, tuple[str, ...]] = {}  # operators that have their variant -> names of its out arguments
-_libraries: dict[str, torch.library.Library] = {}  # PyTorch drops what is registered with the object
+_PLAIN: Final = "lowered"
+_made: dict[str, Any] = {}  # by name: the overload that a lowered graph calls
+_libraries: dict[str, Any] = {}  # PyTorch drops what is registered with the object
 
 
 def kernel_name(entry: Entry) -> str:
@@ -46,57 +47,90 @@ def _by_name(name: str) -> Entry | None:
     return next((entry for entry in all_entries() if entry.torch_name == name), None)
 
 
-def add_variant(entry: Entry) -> tuple[str, ...]:
+def add_variant(entry: Entry) -> Any:  # noqa: ANN401 - an OpOverload
     """Register the out variant of an operator with PyTorch; doing it again changes nothing.
 
+    ExecuTorch's compiler splits schemas at commas, those of defaults too. An operator with such a default gets an
+    overload without defaults, and the variant belongs to that one.
+
     Returns:
-        The names of its out arguments.
+        The overload that a graph to be lowered has to call: the operator's own, or the one without defaults.
 
     Raises:
         UnsupportedError: ExecuTorch cannot call such an operator.
     """
-    if entry.torch_name not in _made:
-        for output in entry.signature.outputs:
-            if output.optional:
-                raise UnsupportedError(
-                    "ExecuTorch knows no absent outputs",
-                    where=entry.where,
-                    got=f"the output {output.name} is optional",
-                )
-        if len(entry.signature.outputs) > len(string.ascii_lowercase):
-            raise UnsupportedError("too many outputs", where=entry.where, expected="at most 26 output parameters")
-        schema, names = out_schema(entry)
-        library = _libraries.get(entry.namespace)
-        if library is None:
-            library = _libraries[entry.namespace] = torch.library.Library(entry.namespace, "FRAGMENT")
-        library.define(schema)
-        library.impl(f"{entry.name}.{OVERLOAD}", _write_to(entry, names), "CompositeExplicitAutograd")
-        _made[entry.torch_name] = names
-    return _made[entry.torch_name]
-
-
-def out_schema(entry: Entry) -> tuple[str, tuple[str, ...]]:
-    """Give the schema of the out variant, and the names of its out arguments."""
-    text = str(entry.overload._schema)
-    given = text[text.index("(") + 1 : text.rindex(") -> ")]
-    taken = {item.name for item in (*entry.signature.inputs, *entry.signature.attributes)}
+    if entry.torch_name in _made:
+        return _made[entry.torch_name]
     outputs = entry.signature.outputs
-    names, arguments, results = [], [], []
-    for k, output in enumerate(outputs):
-        name = "out" if len(outputs) == 1 else f"out{k}"
-        while name in taken:
-            name += "_"
-        alias = f"Tensor({string.ascii_lowercase[k]}!)"
-        names.append(name)
-        arguments.append(f"{alias}{'[]' if output.variadic else ''} {name}")
-        results.append(alias)
+    for output in outputs:
+        if output.optional:
+            got = f"the output {output.name} is optional"
+            raise UnsupportedError("ExecuTorch knows no absent outputs", where=entry.where, got=got)
+    if len(outputs) > len(string.ascii_lowercase):
+        raise UnsupportedError("too many outputs", where=entry.where, expected="at most 26 output parameters")
+    library = _libraries.get(entry.namespace)
+    if library is None:
+        make: Any = torch.library.Library
+        library = _libraries[entry.namespace] = make(entry.namespace, "FRAGMENT")
+    schema = entry.overload._schema
+    text = str(schema)
+    arguments, returned = text[text.index("(") + 1 : text.rindex(") -> ")], text[text.rindex(" -> ") :]
+    overload = entry.overload
+    if not _readable(text):
+        arguments = _without_defaults(schema.arguments)
+        library.define(f"{entry.name}.{_PLAIN}({arguments}){returned}")
+        library.impl(f"{entry.name}.{_PLAIN}", overload, "CompositeExplicitAutograd")
+        overload = getattr(getattr(getattr(torch.ops, entry.namespace), entry.name), _PLAIN)
+    names = _out_names(entry)
+    library.define(f"{entry.name}.{OVERLOAD}({_out_schema(entry, arguments, names)}")
+    library.impl(f"{entry.name}.{OVERLOAD}", _write_to(entry, names), "CompositeExplicitAutograd")
+    _made[entry.torch_name] = overload
+    return overload
+
+
+def _readable(schema: str) -> bool:
+    from torchgen.model import FunctionSchema
+
+    try:
+        FunctionSchema.parse(schema)
+    except (RuntimeError, AssertionError, ValueError):  # what ExecuTorch's compiler takes for unreadable
+        return False
+    return True
+
+
+def _without_defaults(arguments: Any) -> str:  # noqa: ANN401 - a list of torch._C.Argument
+    words = [f"{_word(argument.type)} {argument.name}" for argument in arguments]
+    first = next((k for k, argument in enumerate(arguments) if argument.kwarg_only), len(words))
+    return ", ".join([*words[:first], *["*"][: len(words) - first], *words[first:]])
+
+
+def _word(kind: Any) -> str:  # noqa: ANN401 - torch._C.Type
+    """A type in PyTorch's schema language."""
+    if isinstance(kind, torch.OptionalType):
+        return f"{_word(kind.getElementType())}?"
+    if isinstance(kind, torch.ListType):
+        return f"{_word(kind.getElementType())}[]"
+    return str(kind.annotation_str)
+
+
+def _out_names(entry: Entry) -> tuple[str, ...]:
+    taken = {name for item in (entry.signature.inputs, entry.signature.attributes) for name in (i.name for i in item)}
+    outputs = entry.signature.outputs
+    names = ["out" if len(outputs) == 1 else f"out{k}" for k in range(len(outputs))]
+    return tuple(name + "_" * (name in taken) for name in names)
+
+
+def _out_schema(entry: Entry, arguments: str, names: tuple[str, ...]) -> str:
+    """Give arguments and results of the out variant, without the opening bracket."""
+    outputs = entry.signature.outputs
+    aliases = [f"Tensor({string.ascii_lowercase[k]}!)" for k in range(len(outputs))]
+    targets = [f"{a}{'[]' * o.variadic} {n}" for a, o, n in zip(aliases, outputs, names, strict=True)]
     if not entry.signature.attributes:
-        arguments.insert(0, "*")
-    returned = f"({', '.join(results)})" if len(results) > 1 else results[0]
+        targets.insert(0, "*")
+    returned = f"({', '.join(aliases)})" if len(aliases) > 1 else aliases[0]
     if any(output.variadic for output in outputs):
         returned = "()"
-    joined = ", ".join(filter(None, (given, *arguments)))
-    return f"{entry.name}.{OVERLOAD}({joined}) -> {returned}", tuple(names)
+    return f"{', '.join([arguments, *targets])}) -> {returned}"
 
 
 def _write_to(entry: Entry, names: tuple[str, ...]) -> Callable[..., Any]:
@@ -107,7 +141,7 @@ def _write_to(entry: Entry, names: tuple[str, ...]) -> Callable[..., Any]:
     def write(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
         targets = [keywords.pop(name) for name in names]
         results = entry.overload(*arguments, **keywords)
-        for output, target, result in zip(outputs, targets, (results,) if len(outputs) == 1 else results, strict=True):
+        for output, target, result in zip(outputs, targets, [results] if len(outputs) == 1 else results, strict=True):
             for into, value in zip(target, result, strict=True) if output.variadic else [(target, result)]:
                 into.resize_(value.shape).copy_(value)
         if any(output.variadic for output in outputs):

@@ -1,0 +1,46 @@
+"""Install ExecuTorch into a folder of its own and run its tests, and the examples of its page.
+
+The folder stands before the environment's own packages on the path; nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements" / "executorch.txt"
+TESTS = ("tests/unit/executorch", "tests/unit/test_docs.py::test_examples_run[docs/executorch.md]")
+
+
+def install() -> Path:
+    """Return the folder that holds the packages of requirements/executorch.txt."""
+    text = REQUIREMENTS.read_text(encoding="utf-8")
+    folder = ROOT / "build" / "executorch" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    done = folder / "done"
+    if not done.is_file():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), "--upgrade"]
+        subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True)
+        done.touch()
+    return folder
+
+
+def path() -> str:
+    """Return the PYTHONPATH of a process with ExecuTorch."""
+    return os.pathsep.join([str(install()), str(ROOT / "src"), str(ROOT)])
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tests; ``--path`` only prints the PYTHONPATH to use."""
+    if arguments == ["--path"]:
+        print(path())
+        return 0
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(arguments or TESTS)]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path()}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
