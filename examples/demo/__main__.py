@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def main() -> int:
     embeddings = native_run(stages, bin_path)
     compare_hosts(stages, encoder, onnx_path, bin_path, embeddings, torch)
     read_text(stages)
+    one_page(stages, onnx_path, bin_path)
     print()
     table("opforge demo", ("stage", "", "figures", "time"), stages.rows)
     print(f"\nfiles are in {OUT}")
@@ -79,6 +81,7 @@ def sentence_model(stages: Stages) -> minilm.SentenceEncoder:
     stages.add("declare", count == 6, f"CustomGELU in place of {count} activations of MiniLM", started)
     started = time.perf_counter()
     report = of.check(minilm.custom_gelu, level="quick")
+    keep("check", {"passed": report.passed, "reports": [report.as_dict()]})
     stages.add("check", report.passed, report.summary(), started)
     started = time.perf_counter()
     losses = minilm.train(encoder, sentences.PAIRS, steps=6)
@@ -164,6 +167,7 @@ def compare_hosts(
     result = of.compare(
         onnx_path, tokens, engines={"opforge": bin_path, "onnxruntime": onnx_path}, rtol=1e-4, atol=1e-5
     )
+    keep("compare", result.as_dict())
     stages.add(
         "equals ONNX Runtime",
         result.passed,
@@ -209,6 +213,30 @@ def read_text(stages: Stages) -> None:
     (output,) = session.run({session.inputs[0].name: ocr.to_input(image)}).values()
     text = ocr.decode(output, ocr.model_path())
     stages.add("read a line of text", text == line, f"PP-OCRv4 .bin ({megabytes(target)}) read {text!r}", started)
+
+
+def keep(command: str, content: dict[str, Any]) -> None:
+    """Write what a command would print with --json, for the report."""
+    (OUT / f"{command}.json").write_text(json.dumps(content, default=lambda value: value.item()), encoding="utf-8")
+
+
+def one_page(stages: Stages, onnx_path: Path, bin_path: Path) -> None:
+    """Time the model in both engines, and gather everything on one page, a short stress of the .bin with it."""
+    from opforge.verify.benchmark import time_engines
+
+    started = time.perf_counter()
+    tokens = minilm.tokenize(sentences.QUERIES[:1])
+    timing = time_engines(onnx_path, lambda _: tokens, ["opforge", "onnxruntime"], rounds=5, threads=1)
+    keep("bench", {"model": str(onnx_path), **timing.as_dict()})
+    opforge = [sys.executable, "-m", "opforge"]
+    found = subprocess.run([*opforge, "inspect", str(onnx_path), "--nodes", "--json"], capture_output=True, check=False)
+    (OUT / "inspect.json").write_bytes(found.stdout)
+    results = [str(OUT / f"{name}.json") for name in ("check", "compare", "bench", "inspect")]
+    parts = [word for name in ("profile", "stress", "inspect", "memory") for word in ("--only", name)]
+    options = ["--duration", "2", "--size", "batch=4", "--size", "length=16", "--title", "MiniLM with CustomGELU"]
+    page = OUT / "report.html"
+    made = subprocess.run([*opforge, "report", *results, str(bin_path), *parts, *options, "-o", str(page)], check=False)
+    stages.add("report", made.returncode == 0, f"everything on one page, {page.name}", started)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_the_matrix_and_the_map_of_errors(report):
     assert [getattr(v, "tone", v) for v in bad] == ["a::Bad", "good", "good", "bad", "quiet"]
     heat = next(b for b in section(report, "compare").blocks if b.title == "Map of errors")
     assert [[getattr(v, "tone", v) for v in row] for row in heat.rows] == [
-        ["y", "heat2", "heat5"],
+        ["y", "heat1", "heat5"],
         ["z", "heat0", "bad"],
     ]
 

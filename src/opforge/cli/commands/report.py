@@ -124,9 +124,10 @@ def command(
 
 
 def _ordered(sections: list[Section]) -> list[Section]:
-    """Put sections in the order of the kinds, and say of each kind that is nowhere that it is not; the suite may."""
-    known = {section.kind for section in sections}
-    absent = [missing(kind, "No result of it was given.") for kind in KINDS.values() if kind.name not in known]
-    every = [*sections, *(section for section in absent if section.kind != "suite")]
+    """Put sections in the order of the kinds; a kind that is nowhere is said, but for the suite, which few have."""
+    present = {section.kind for section in sections if section.state != "missing"}
+    every = [section for section in sections if section.state != "missing" or section.kind not in present]
+    said = {section.kind for section in every} | {"suite"}
+    every += [missing(kind, "No result of it was given.") for kind in KINDS.values() if kind.name not in said]
     names = list(KINDS)
     return sorted(every, key=lambda section: names.index(section.kind))

@@ -41,7 +41,7 @@ def heat(share: float, text: str) -> Cell:
     """Colour an error by its share of what is allowed: 0 is none, 1 the limit, above it is wrong."""
     if math.isnan(share):
         return Cell(text, "quiet")
-    steps = (1e-3, 1e-2, 1e-1, 0.5, 1.0)
+    steps = (0.01, 0.1, 0.3, 0.6, 1.0)
     return Cell(text, f"heat{sum(share > step for step in steps)}", share if math.isfinite(share) else 1e300)
 
 
