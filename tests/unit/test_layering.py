@@ -16,7 +16,7 @@ LAYERS = [
     {"expr"},
     {"codegen"},
     {"build"},
-    {"frameworks", "engines", "onnx", "passes", "ops"},
+    {"frameworks", "engines", "onnx", "passes", "ops", "cuda"},
     {"bin", "targets"},
     {"verify", "profiling", "monitor", "report"},
     {"pipeline"},
