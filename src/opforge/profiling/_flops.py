@@ -149,13 +149,24 @@ _ROWS: dict[str, Rule] = {
 }
 
 
+_ACTIVATIONS = {"relu": 1, "clip": 2, "hardsigmoid": 4, "hardswish": 5, "affine_hardswish": 6}
+"""Operations per element of what the compiler's nodes do behind a product."""
+
+
+def _behind(x: Sequence[Shape], elements: int, a: Mapping[str, Any], added: int) -> int:
+    """Count the activation, and the `added` operands from the third on (bias, residual) that are there."""
+    operands = sum(shape is not None for shape in x[2 : 2 + added])
+    return elements * (operands + _ACTIVATIONS.get(str(a.get("activation", "")), 0))
+
+
 def _made_conv(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]) -> int:
     """A convolution of the compiler; its output may be wider than what it writes, so attributes say what it does."""
     assert y[0] is not None
     depthwise = a.get("algorithm") == "depthwise"
     per = 1 if depthwise else int(a["channels_in"]) // int(a.get("group", 1))
-    pixels = y[0][0] * math.prod(y[0][2:])
-    return 2 * pixels * int(a["channels_out"]) * int(math.prod(a["kernel_shape"])) * per
+    elements = y[0][0] * math.prod(y[0][2:]) * int(a["channels_out"])
+    added = 1 if "channels_total" in a else 2  # of a part of a wider output the fourth input is the rest
+    return 2 * elements * int(math.prod(a["kernel_shape"])) * per + _behind(x, elements, a, added)
 
 
 def _made_transpose(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]) -> int:
@@ -163,7 +174,7 @@ def _made_transpose(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]
 
 
 def _made_product(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]) -> int:
-    return 2 * _n(y[0]) * int(a["K"])
+    return 2 * _n(y[0]) * int(a["K"]) + _behind(x, _n(y[0]), a, 1)
 
 
 _MADE: dict[str, Rule] = {

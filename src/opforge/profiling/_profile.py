@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,9 @@ def _other(path: Path, inputs: Mapping[str, Any], name: str, runs: int, threads:
     times = engine.profile(path, inputs, runs=runs, threads=threads)
     nodes = ModelNodes(path, inputs) if path.suffix == ".onnx" else None
     rows = [_row(time, nodes, runs) for time in times]
+    shared = {key for key, count in Counter(row.members for row in rows).items() if count > 1}
+    # Nodes that stand for the same nodes together: nobody knows whose part is what.
+    rows = [replace(row, flops=None, bytes=None) if row.members in shared and row.members else row for row in rows]
     total = sum(row.run_ns for row in rows) or 1.0
     rows = [replace(row, share=row.run_ns / total) for row in rows]
     shapes = {key: list(np.shape(value)) for key, value in inputs.items() if value is not None}

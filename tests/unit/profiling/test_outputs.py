@@ -101,7 +101,7 @@ def test_a_trace_has_lanes_and_what_nodes_are(measured: Profile) -> None:
     assert min(event["ts"] for event in spans) == 0 and all(event["dur"] >= 0 for event in spans)
     first = next(event for event in nodes if event["args"]["node"] == "hidden")
     assert first["name"] == "opforge::MatMul" and first["args"]["made_from"] == "fc1, act"
-    assert first["args"]["flops"] == 8192 and first["args"]["fused"] == "MatMul + relu"
+    assert first["args"]["flops"] == 9216 and first["args"]["fused"] == "MatMul + relu"
     whole = next(event for event in runs if event["args"]["run"] == first["args"]["run"])
     assert whole["ts"] <= first["ts"] and first["ts"] + first["dur"] <= whole["ts"] + whole["dur"] + 1e-3
 
@@ -134,7 +134,7 @@ def test_pictures_are_sound(draw, measured: Profile) -> None:
 def test_a_csv_has_a_row_per_node(measured: Profile) -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text(measured))))
     assert [r["name"] for r in rows] == ["hidden", "y"] and rows[0]["members"] == "fc1 act"
-    assert float(rows[0]["p50_ns"]) == measured.rows[0].p50_ns and rows[0]["flops"] == "8192"
+    assert float(rows[0]["p50_ns"]) == measured.rows[0].p50_ns and rows[0]["flops"] == "9216"
 
 
 def run(*arguments: object):

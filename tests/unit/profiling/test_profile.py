@@ -21,7 +21,7 @@ def test_figures_of_products() -> None:
     assert [(row.name, row.operator, row.group) for row in found.rows] == [
         ("hidden", "opforge::MatMul", "MatMul + relu"), ("y", "opforge::MatMul", "")
     ]  # fmt: skip
-    assert (first.flops, second.flops) == (2 * 32 * 8 * 16, 2 * 32 * 16 * 4)
+    assert (first.flops, second.flops) == (2 * 32 * 8 * 16 + 2 * 32 * 16, 2 * 32 * 16 * 4)  # bias and Relu
     # weights lie in blocks of 16 columns, of 4 columns in one of 8
     assert (first.bytes, second.bytes) == (4 * (32 * 8 + 8 * 16 + 16 + 32 * 16), 4 * (32 * 16 + 16 * 8 + 32 * 4))
     assert (first.members, second.members) == (("fc1", "act"), ("fc2",))
@@ -149,3 +149,21 @@ def test_bandwidth_between_measured_sizes() -> None:
     known = Machine("m", 1, 1e11, ((1 << 10, 100.0), (1 << 20, 50.0), (1 << 30, 10.0)))
     assert [known.bytes_per_s(1 << k) for k in (5, 10, 15, 20, 25, 30, 35)] == [100, 100, 75, 50, 30, 10, 10]
     assert known.memory_bytes_per_s == 10
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_fused_and_blocked_nodes_of_others_stand_for_the_models(engine: str) -> None:
+    pytest.importorskip(engine)
+    x = {"x": np.ones((1, 3, 64, 64), np.float32)}
+    ours = of.profile(models.convolutions(), x, threads=1, runs=3, seconds=0.05, roofs=False)
+    theirs = of.profile(models.convolutions(), x, engine=engine, threads=1, runs=3, roofs=False)
+    pairs = {("conv1", "relu1"), ("conv2", "relu2")}
+    for profile in (ours, theirs):
+        assert {row.members for row in profile.rows if row.members} == pairs
+        assert {row.operator for row in profile.rows if not row.members} <= {
+            row.operator for row in profile.rows if row.moves == "layout"
+        }
+    flops = {row.members: row.flops for row in theirs.rows if row.members}
+    assert flops == {row.members: row.flops for row in ours.rows if row.members}
+    assert flops["conv1", "relu1"] == 64 * 64 * 64 * (2 * 27 + 1)
+    assert {group.members for group in side_by_side([ours, theirs]) if group.members} == pairs

@@ -12,6 +12,7 @@ import numpy as np
 from opforge.engines._protocol import Availability, NodeTime, TensorInfo, Traits
 from opforge.engines.openvino import _adapter
 from opforge.engines.openvino._operators import python_reason
+from opforge.engines.openvino._origins import origins_of
 from opforge.engines.openvino._session import open_model
 from opforge.engines.openvino._words import run_error
 from opforge.errors import ArgumentError, UnsupportedError
@@ -82,7 +83,9 @@ class OpenVino:
     ) -> list[NodeTime]:
         """Read what OpenVINO says of its nodes after each run; its unit is the microsecond."""
         loaded = self._open(model, threads, measure=True)
-        times: dict[str, NodeTime] = {}
+        origins = origins_of(loaded.compiled, Path(model))
+        kinds: dict[str, str] = {}
+        samples: dict[str, list[int]] = {}
         for run in range(runs + 1):
             loaded.run(inputs)
             if run == 0:
@@ -90,16 +93,12 @@ class OpenVino:
             for row in loaded.request.get_profiling_info():
                 if str(row.status).rpartition(".")[2] != "EXECUTED":
                     continue
-                known = times.get(row.node_name)
-                taken = round(row.real_time.total_seconds() * 1e9)
-                times[row.node_name] = NodeTime(
-                    row.node_name,
-                    row.node_type,
-                    "cpu",
-                    1 + (known.runs if known else 0),
-                    taken + (known.nanoseconds if known else 0),
-                )
-        return list(times.values())
+                kinds[row.node_name] = row.node_type
+                samples.setdefault(row.node_name, []).append(round(row.real_time.total_seconds() * 1e9))
+        return [
+            NodeTime(name, kinds[name], "cpu", len(times), sum(times), tuple(times), origins.get(name, ()))
+            for name, times in samples.items()
+        ]
 
     def _open(self, model: Path, threads: int | None, measure: bool = False) -> _Loaded:
         # The default precision of some processors is bf16, which no comparison would stand.
@@ -125,6 +124,7 @@ class _Loaded:
     """A compiled model with one request, and the names of its inputs and outputs."""
 
     def __init__(self, compiled: openvino.CompiledModel, names: set[str]) -> None:
+        self.compiled = compiled
         self.request = compiled.create_infer_request()
         self._inputs = [_info(item, names) for item in compiled.inputs]
         self._outputs = [_name(item, names) for item in compiled.outputs]
