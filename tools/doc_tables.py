@@ -98,6 +98,13 @@ def library() -> str:
     return _rows(("`of.ops`", "operator", "kind", "signature"), rows)
 
 
+def litert_operators() -> str:
+    """Standard operators that can be written for LiteRT."""
+    from opforge.engines.litert.writer import ROWS
+
+    return ", ".join(f"`{name}`" for name in sorted(ROWS)) + "\n"
+
+
 def errors() -> str:
     """The exception classes."""
     from opforge import errors as defined
@@ -134,6 +141,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "functions": functions,
     "kinks": kinks,
     "library": library,
+    "litert_operators": litert_operators,
     "onnx_operators": onnx_operators,
     "onnx_unsupported": onnx_unsupported,
 }
