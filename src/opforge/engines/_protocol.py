@@ -50,6 +50,7 @@ class Traits:
         dynamic_shapes: whether one loaded model takes inputs of several shapes.
         operators: how nodes of ours run: "kernels" (our libraries), "bodies" (function bodies), "reference".
         suffixes: files that ``load`` takes.
+        narrowed: names (``f64``) of the dtypes that it takes and computes in f32.
     """
 
     devices: tuple[str, ...]
@@ -57,6 +58,7 @@ class Traits:
     dynamic_shapes: bool
     operators: tuple[str, ...]
     suffixes: tuple[str, ...] = (".onnx",)
+    narrowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 from opforge.engines import Engine
 from opforge.errors import ArgumentError, OpforgeError, UnsupportedError
-from opforge.schema import DType, Operator
+from opforge.schema import DType, Operator, f32
 from opforge.verify._engines import engines
 from opforge.verify._rows import Array, Row, choices, held, label
-from opforge.verify.cases import Case, Tolerance, arrays, cases_of
+from opforge.verify.cases import Case, Tolerance, arrays, cases_of, tolerance
 from opforge.verify.support import engine_host
 
 __all__ = ["in_engine", "usable_engines"]
@@ -42,7 +42,9 @@ def in_engine(operator: Operator, engine: Engine, count: int, seed: int) -> Iter
     plain = engine_host(engine)
     has_body = operator.is_formula or operator.onnx_body is not None
     by_body = has_body and engine.traits().operators[0] == "bodies"
-    limits = _OF_BODIES if by_body else None
+    limits = dict(_OF_BODIES) if by_body else {}
+    for name in engine.traits().narrowed:
+        limits[name] = limits.get("f32") or tolerance(operator, f32)
     # Which dtypes an engine's own kernels take, some say only when they run.
     limit_of_engine = (UnsupportedError, ArgumentError) if by_body else (UnsupportedError,)
 

@@ -14,7 +14,7 @@ from opforge.schema import DType, Operator
 from opforge.verify._rows import Array, Row, choices, label, widest
 from opforge.verify.cases import Case, arrays, cases_of
 
-__all__ = ["fake_kernel", "opcheck"]
+__all__ = ["fake_kernel", "opcheck", "opcheck_own"]
 
 
 def fake_kernel(operator: Operator, seed: int, call: Callable[..., Any] | None = None) -> Iterator[Row]:
@@ -67,6 +67,13 @@ def _points(operator: Operator, types: dict[str, DType], seed: int) -> Iterator[
         if number == 0 and any(value is not None and value.ndim >= 2 for value in values):
             turned = [v if v is None or v.ndim < 2 else np.ascontiguousarray(v.T).T for v in values]
             yield replace(case, name=f"{case.name}, transposed"), turned
+
+
+def opcheck_own(operator: Operator, seed: int) -> Iterator[Row]:
+    """`opcheck` of an operator of ours."""
+    from opforge.frameworks.torch._calls import register
+
+    yield from opcheck(operator, register(operator), seed)
 
 
 def opcheck(operator: Operator, overload: Any, seed: int) -> Iterator[Row]:  # noqa: ANN401 - an OpOverload

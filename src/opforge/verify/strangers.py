@@ -231,9 +231,9 @@ def camel_case(name: str) -> str:
 
 def _normal(case: Any, number: int) -> tuple[str, list[Array | None], dict[str, Any]]:  # noqa: ANN401
     if isinstance(case, Mapping):
-        inputs, attributes, title = case["inputs"], dict(case.get("attributes", {})), case.get("name", f"case {number}")
+        inputs, attributes, title = case["inputs"], dict(case.get("attributes", {})), case.get("name", number)
     else:
-        inputs, attributes, title = case if isinstance(case, tuple | list) else (case,), {}, f"case {number}"
+        inputs, attributes, title = case if isinstance(case, tuple | list) else (case,), {}, number
     return str(title), [None if value is None else np.asarray(value) for value in inputs], attributes
 
 

@@ -182,7 +182,9 @@ def test_files_that_are_something_else(opforge, folder):
     refused(opforge("check", "text.onnx"), "not an ONNX model")
     refused(opforge("compare", "text.onnx"), "not an ONNX model")
     refused(opforge("inspect", "text.bin"), "the file is too short")
-    refused(opforge("check", "text.bin"), "check takes operators and .onnx models")
+    result = opforge("check", "text.bin")
+    assert result.code == 1, "a damaged file is what check looks for"
+    assert "FAILED structure: text.bin" in result.out
     (folder / "text.txt").write_text("hello")
     refused(opforge("inspect", "text.txt"), "unknown kind of file", ".bin, .onnx, .so")
     nothing_new(folder, "text.onnx", "text.bin", "text.txt")

@@ -10,7 +10,7 @@ from opforge.verify._operator_checks import boundary, values
 from opforge.verify.hosts import Host, hosts
 from tests.unit.verify.faulty import declare, details, forget
 
-pytestmark = pytest.mark.compiler
+pytestmark = [pytest.mark.compiler, pytest.mark.planted]
 
 
 def report_of(folder, domain, **options):

@@ -1,9 +1,14 @@
 """Faults of kernels: each kind is planted, and reported in words that help."""
 
+import ctypes
 import re
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 
+from opforge.build import abi, library_for
 from opforge.verify import _contract_checks as contracts
 from opforge.verify import _operator_checks as operator_checks
 from opforge.verify import check
@@ -49,7 +54,7 @@ def test_empty_tensors_are_refused(planted, numpy):
     assert all("invalid configuration: 0 blocks" in row.detail for row in rows)
 
 
-def test_input_is_written(planted, numpy):
+def test_input_is_written_by_a_kernel(planted, numpy):
     rows = failed(contracts.owned(planted["Greedy"], numpy, 0))
     assert "case vector: the call changed its input x; a kernel writes its outputs only" in rows[0].detail
 
@@ -72,6 +77,17 @@ def test_library_of_other_sources(planted, tmp_path):
         source.write_text(text)
     assert "it was built from other sources" in row.detail
     assert "what is checked here is not what the files say; start a new process, or run opforge build" in row.detail
+
+
+def test_library_of_another_abi(planted, monkeypatch):
+    operator = planted["Blind"]
+    loaded = library_for([operator])
+    table = abi.Library.from_buffer_copy(abi.Library.from_address(loaded.table))
+    table.abi = abi.ABI + 1
+    other = replace(loaded, table=ctypes.addressof(table))
+    monkeypatch.setattr(contracts, "library_for", lambda operators: other)
+    (row,) = failed(contracts.library(operator))
+    assert f"built for ABI {abi.ABI + 1}, this is {abi.ABI}; build it again" in row.detail
 
 
 def place(operator, mark):
@@ -101,9 +117,6 @@ def test_sanitizers_pass_a_right_kernel(planted):
 
 
 def test_smallest_failing_call_is_a_program(planted, tmp_path):
-    import subprocess
-    import sys
-
     report = check(planted["Hungry"], "quick", properties=True, seed=3)
     (row,) = [row for row in report.failures if row.check == "property"]
     assert "seed 3; to see it:" in row.detail
