@@ -92,6 +92,9 @@ class Draw:
 
     def __call__(self, rng: np.random.Generator, info: TensorInfo, shape: tuple[int, ...]) -> Array:
         """Draw one array."""
+        return np.asarray(self._drawn(rng, info, shape))  # NumPy draws scalars where there are no dimensions
+
+    def _drawn(self, rng: np.random.Generator, info: TensorInfo, shape: tuple[int, ...]) -> Array:
         limits = self._ranges.get(info.name)
         kind = self._values.get(info.name)
         if limits is None and kind is None:
@@ -99,7 +102,7 @@ class Draw:
                 return np.ones(shape, info.dtype)
             limits, kind = self._ranges.get(EVERY), self._values.get(EVERY)
         if info.dtype == np.bool_:
-            return rng.random(shape) < 0.5
+            return np.asarray(rng.random(shape) < 0.5)
         if info.dtype.kind in "iu":
             return self._integers(rng, info, shape, limits)
         if kind is not None:
@@ -108,7 +111,7 @@ class Draw:
         elif limits is not None:
             made = rng.uniform(*limits, shape)
         else:
-            return rng.standard_normal(shape, np.float32).astype(info.dtype)
+            return np.asarray(rng.standard_normal(shape, np.float32)).astype(info.dtype)
         with np.errstate(over="ignore"):
             return np.asarray(made).astype(info.dtype)
 
@@ -122,6 +125,6 @@ class Draw:
         known = np.iinfo(info.dtype)
         if limits is not None:
             low, above = (int(np.clip(v, known.min, known.max)) for v in limits)
-            return rng.integers(low, above, shape, dtype=info.dtype, endpoint=True)
+            return np.asarray(rng.integers(low, above, shape, dtype=info.dtype, endpoint=True))
         limit = min(self._high, int(known.max))
-        return rng.integers(0, 1 if "type" in info.name else limit, shape).astype(info.dtype)
+        return np.asarray(rng.integers(0, 1 if "type" in info.name else limit, shape)).astype(info.dtype)

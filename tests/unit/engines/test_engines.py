@@ -185,3 +185,20 @@ def test_an_engine_that_cannot_be_used_says_why(monkeypatch):
         find_engine("opforge")
     assert "opforge: /nowhere/libopforge.so is missing" in str(caught.value)
     assert "make native" in str(caught.value)
+
+
+@pytest.mark.parametrize("opset", [9, 12, 15])
+def test_batch_normalization_is_not_in_training(opset, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    parts = {name: rng.uniform(0.5, 2, 3).astype(np.float32) for name in ("scale", "bias", "mean", "var")}
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3, 4]) for n in ("x", "y")]
+    node = helper.make_node("BatchNormalization", ["x", *parts], ["y"], momentum=0.9)
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in parts.items()]
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:], tensors)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), tmp_path / "b.onnx"
+    )
+    (y,) = find_engine("reference").load(tmp_path / "b.onnx").run({"x": x}).values()
+    scale, bias, mean, var = (array[None, :, None] for array in parts.values())
+    np.testing.assert_allclose(y, scale * (x - mean) / np.sqrt(var + 1e-5) + bias, rtol=1e-5, atol=1e-6)

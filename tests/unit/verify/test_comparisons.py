@@ -172,6 +172,14 @@ def test_ranges_and_classes_of_values():
         random_inputs(infos, ranges={"x": (1, 0)})
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32", "float16"])
+def test_values_without_dimensions_are_arrays(dtype):
+    info = TensorInfo("c", np.dtype(dtype), ())
+    for options in ({}, {"ranges": {"*": (0, 1)}}, {"values": {"*": "special"}}):
+        made = random_inputs([info], **options)["c"]
+        assert isinstance(made, np.ndarray) and made.dtype == dtype and made.shape == ()
+
+
 def test_dtypes_and_missing_outputs_are_findings(path, monkeypatch):
     class Double(Planted):
         def load(self, model, *, threads=None):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opforge.engines._protocol import Array, Availability, NodeTime, TensorInfo, Traits
+from opforge.engines.reference._corrections import corrections
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.onnx._read import read_model
 from opforge.schema import DType, Operator, discover, registry
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = ["Reference", "make_evaluator"]
+
+_TODAY = 26
+"""Opset of a model that imports no default domain."""
 
 
 class Reference:
@@ -87,6 +91,7 @@ def make_evaluator(proto: onnx.ModelProto, where: str, *, wide: bool = False) ->
     proto.functions.extend(kept)
     _spell_out_defaults(proto)
     classes = [_op_run(operator, wide) for operator in known.values()]
+    classes += corrections(versions.get("", versions.get("ai.onnx", _TODAY)))
 
     class Evaluator(ReferenceEvaluator):  # type: ignore[misc, unused-ignore]
         """It makes itself anew for functions and branches, and would not tell functions about new operators."""
