@@ -21,7 +21,7 @@ _HEAD = (
     "engine", "output", "inputs", "max |error|", "mean |error|", "max relative", "ulp 50/99/100%", "cosine", "NaN/Inf",
     "allowed", "verdict",
 )  # fmt: skip
-_NODES = ("engine", "node", "operator", "dtype", "roundings", "own error", "error", "of inputs", "amplified")
+_NODE = ("node", "operator", "dtype")
 
 
 def _title(result: Comparison) -> str:
@@ -64,11 +64,25 @@ def _words(result: Comparison) -> Iterator[str]:
         yield f"left out {name}: {short_reason(name, reason)}"
 
 
-def _node_rows(found: Precision, count: int) -> Iterator[Sequence[object]]:
-    for row in found.worst(count):
-        grown = row.amplification
-        figures = (f"{row.roundings:.3g}", *(f"{v:.2g}" for v in (row.own, row.error, row.inputs)))
-        yield (row.engine, row.node, row.operator, row.dtype, *figures, "" if grown is None else f"{grown:.3g}")
+def _nodes(found: Precision, count: int) -> tuple[list[str], list[Sequence[object]]]:
+    """Heads and rows of the worst nodes: of one engine all figures, of several the errors of their own side by side."""
+    engines = list(dict.fromkeys(row.engine for row in found.rows))
+    if len(engines) < 2:
+        rows: list[Sequence[object]] = []
+        for row in found.worst(count):
+            grown = row.amplification
+            figures = (f"{row.roundings:.3g}", *(f"{v:.2g}" for v in (row.own, row.error, row.inputs)))
+            rows.append((row.node, row.operator, row.dtype, *figures, "" if grown is None else f"{grown:.3g}"))
+        return [*_NODE, "roundings", "own error", "whole error", "of inputs", "amplified"], rows
+    by_value = {(row.value, row.engine): row for row in found.rows}
+    worst = dict.fromkeys(row.value for row in found.worst(len(found.rows)))
+    side_by_side: list[Sequence[object]] = []
+    for value in list(worst)[:count]:
+        cells = [by_value.get((value, engine)) for engine in engines]
+        first = next(cell for cell in cells if cell is not None)
+        own = ("" if cell is None else f"{cell.roundings:.3g}" for cell in cells)
+        side_by_side.append((first.node, first.operator, first.dtype, *own))
+    return [*_NODE, *engines], side_by_side
 
 
 def _node_words(found: Precision) -> Iterator[str]:
@@ -79,7 +93,7 @@ def _node_words(found: Precision) -> Iterator[str]:
 
 
 def _nodes_title(count: int) -> str:
-    return f"the {count} largest errors of nodes by themselves, against float64"
+    return f"the {count} nodes with the largest errors of their own against float64, in roundings of the dtype"
 
 
 def print_comparison(result: Comparison, findings: Sequence[Finding], precision: Precision | None, worst: int) -> None:
@@ -90,8 +104,8 @@ def print_comparison(result: Comparison, findings: Sequence[Finding], precision:
     for finding in findings:
         click.echo(f"first difference of {finding}")
     if precision is not None:
-        rows = list(_node_rows(precision, worst))
-        table(_nodes_title(len(rows)), _NODES, rows)
+        heads, rows = _nodes(precision, worst)
+        table(_nodes_title(len(rows)), heads, rows)
         for line in _node_words(precision):
             click.echo(line)
 
@@ -106,7 +120,7 @@ def write_markdown(
         parts.append("## First differences\n")
         parts += [f"```text\n{finding}\n```\n" for finding in findings]
     if precision is not None:
-        rows = list(_node_rows(precision, worst))
-        parts += ["## Precision\n", _nodes_title(len(rows)).capitalize() + ".\n", markdown(_NODES, rows)]
+        heads, rows = _nodes(precision, worst)
+        parts += ["## Precision\n", _nodes_title(len(rows)).capitalize() + ".\n", markdown(heads, rows)]
         parts += [f"{line}\n" for line in _node_words(precision)]
     return "\n".join(part for part in parts if part)

@@ -153,5 +153,7 @@ def explain(difference: Difference, got: Array, expected: Array) -> str:
         place = f"at {list(index)} {a[index]:g}, expected {b[index]:g}"
         return f"NaN or infinity at other places: {count} of {wrong.size}, {place}"
     index = difference.worst
+    if len(index) < np.ndim(got):
+        return "no element is finite in both" if difference.elements else "no elements"
     values = f"{float(got[index]):.9g}, expected {float(expected[index]):.9g}"
     return f"max |error| {difference.max_abs:.3g} at {list(index)}: {values}; max relative {difference.max_rel:.3g}"

@@ -15,7 +15,7 @@ from opforge.verify._inputs import flat_values, random_inputs
 from opforge.verify._process import EngineProcess
 from opforge.verify._sets import InputSet, Source, read_sets
 
-__all__ = ["OWN", "STORED", "Engines", "Loader", "Runner", "Runs", "loader", "run_sets"]
+__all__ = ["OWN", "STORED", "Engines", "Loader", "Runner", "Runs", "loader", "run_sets", "trial"]
 
 Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 OWN = ("opforge", REFERENCE)
@@ -143,6 +143,33 @@ def loader(name: str, *, isolate: bool, packages: Sequence[str] = (), timeout: f
     if name not in known or not known[name].availability().ok:
         return _Here(name)  # its words, without a process
     return EngineProcess(name, packages=packages, timeout=timeout)
+
+
+def trial(
+    name: str,
+    model: Path,
+    inputs: Mapping[str, Any] | Callable[[Sequence[TensorInfo]], Mapping[str, Any]],
+    threads: int | None,
+    packages: Sequence[str],
+    *,
+    tried: bool,
+) -> None:
+    """Load and run once in a process of its own, where ``tried``: what crashes there is not let in here.
+
+    Inputs that do not fit are not said here: the engine is loaded again, and then they are wrong for every engine.
+
+    Raises:
+        OpforgeError: what the engine says, or that it crashed.
+    """
+    if not tried or name in OWN:
+        return
+    with loader(name, isolate=True, packages=packages) as held:
+        loaded = held.load(model, threads=threads)
+        try:
+            values = inputs(loaded.inputs) if callable(inputs) else inputs
+        except OpforgeError:
+            return
+        loaded.run(values)
 
 
 @dataclass(frozen=True)

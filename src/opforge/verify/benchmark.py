@@ -15,6 +15,7 @@ from opforge.errors import ArgumentError, OpforgeError
 from opforge.verify._engines import find_engine, reasons
 from opforge.verify._inputs import flat_values
 from opforge.verify._measures import measure
+from opforge.verify._runs import trial
 
 __all__ = ["EngineTime", "Timing", "time_engines"]
 
@@ -61,6 +62,7 @@ def time_engines(
     rounds: int = 15,
     threads: int | None = None,
     optional: Collection[str] = (),
+    packages: Sequence[str] = (),
 ) -> Timing:
     """Load the model in each engine and time its runs in turn.
 
@@ -70,7 +72,9 @@ def time_engines(
         engines: names; the first is what the ratios are to.
         rounds: blocks per engine, each of about 10 ms.
         threads: threads per engine; None leaves it to each.
-        optional: engines that are left out where they cannot run the model.
+        optional: engines that are left out where they cannot run the model; other people's are tried in a process
+            of their own before, so that one that crashes is left out too.
+        packages: operator packages for those processes.
 
     Raises:
         ArgumentError: no engine is left.
@@ -82,6 +86,7 @@ def time_engines(
     inputs: Mapping[str, Any] | None = None
     for name in engines:
         try:
+            trial(name, model, given if inputs is None else inputs, threads, packages, tried=name in optional)
             found = find_engine(name)
             started = time.perf_counter()
             loaded = found.load(model, threads=threads)

@@ -90,3 +90,18 @@ def test_bench_all_engines(swish, capsys):
 def test_bench_names_an_unknown_engine(swish, capsys):
     code, result = said(capsys, "bench", str(swish), "--engine", "nowhere")
     assert code == 2 and "there is no engine 'nowhere'" in result["error"]["message"]
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_an_engine_that_crashes_is_left_out(command, swish, capsys, tmp_path):
+    pytest.importorskip("onnxruntime")
+    package = tmp_path / "fault.py"
+    package.write_text(
+        "import os, sys\nimport opforge as of\n"
+        "if 'opforge.verify._worker' in sys.orig_argv: os.kill(os.getpid(), 11)\n"
+        "@of.formula('test.crashing::Nothing')\ndef nothing(x):\n    return x\n"
+    )
+    more = ["--random"] if command == "run" else ["--rounds", "3", "--threads", "1"]
+    code, result = said(capsys, command, str(swish), "--engine", "all", "--package", str(package), *more)
+    assert code == 0 and "crashed, signal 11 (SIGSEGV)" in result["skipped"]["onnxruntime"]
+    assert [row["engine"] for row in result["engines" if command == "run" else "rows"]] == ["opforge", "reference"]

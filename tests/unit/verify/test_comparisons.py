@@ -296,7 +296,7 @@ def test_the_command_writes_reports(path, tmp_path, capsys):
     words = ["compare", str(path), "--engine", "opforge", "--engine", "reference", "--sets", "2", "--values", "special"]
     code = main([*words, "--precision", "--bisect", "-o", str(tmp_path / "r.json"), "-o", str(tmp_path / "r.md")])
     out = capsys.readouterr().out
-    assert code == 0 and "ulp 50/99/100%" in out and "errors of nodes by themselves, against float64" in out
+    assert code == 0 and "ulp 50/99/100%" in out and "largest errors of their own against float64" in out
     written = json.loads((tmp_path / "r.json").read_text())
     assert written["bisection"] == [] and {row["node"] for row in written["precision"]["rows"]} == {"tanh", "exp"}
     assert written["input_sets"] == ["seed 0", "seed 1"] and written["rows"][0]["ulps"]["largest"] < 4

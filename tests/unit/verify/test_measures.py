@@ -39,7 +39,11 @@ def test_words():
 
 
 def test_empty_arrays_agree():
-    assert measure(np.zeros((0, 3)), np.zeros((0, 3)), rtol=0, atol=0).passed
+    empty, nowhere = np.zeros((0, 3)), np.full(3, np.nan)
+    assert measure(empty, empty, rtol=0, atol=0).passed
+    assert explain(measure(empty, empty, rtol=0, atol=0), empty, empty) == "no elements"
+    found = measure(nowhere, nowhere, rtol=0, atol=0)
+    assert found.passed and explain(found, nowhere, nowhere) == "no element is finite in both"
 
 
 def test_random_inputs_are_seeded_by_name():

@@ -65,7 +65,9 @@ def command(
 
     optional = set(chosen) - set(names) if "all" in names else set()
     with progress("timing the engines", as_json):
-        result = time_engines(model, given, chosen, rounds=rounds, threads=threads, optional=optional)
+        result = time_engines(
+            model, given, chosen, rounds=rounds, threads=threads, optional=optional, packages=packages
+        )
     result.skipped = {**skipped, **result.skipped}
 
     def text() -> None:

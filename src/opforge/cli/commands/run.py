@@ -66,6 +66,7 @@ def command(
     Inputs come from --input, --npz, or --random.
     """
     from opforge.verify import choose_engines, find_engine, reasons
+    from opforge.verify._runs import trial
 
     if sum((bool(words), npz is not None, draw)) > 1:
         raise ArgumentError("give one of --input, --npz and --random", where="run")
@@ -76,11 +77,15 @@ def command(
     if output is not None and engine == "all":
         raise ArgumentError("--output keeps the outputs of one engine", where="run", got="--engine all")
 
+    def given(infos: Sequence[TensorInfo]) -> dict[str, Any]:
+        return _inputs(model, infos, words, npz, draw, sizes, seed)
+
     runs: list[dict[str, Any]] = []
     inputs: dict[str, Any] | None = None
     for name in names:
         with progress(f"running {model.name} in {name}", as_json):
             try:
+                trial(name, model, given if inputs is None else inputs, threads, packages, tried=engine == "all")
                 found = find_engine(name)
                 started = time.perf_counter()
                 loaded = found.load(model, threads=threads)
@@ -91,7 +96,7 @@ def command(
                 skipped[name] = str(problem)
                 continue
             if inputs is None:  # wrong ones are wrong for every engine
-                inputs = _inputs(model, loaded.inputs, words, npz, draw, sizes, seed)
+                inputs = given(loaded.inputs)
             try:
                 figures = _run(loaded, inputs, repeat, output)
             except OpforgeError as problem:
