@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx_ir as ir
 
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.lowering.places import place_of
 from opforge.bin.program import Place
+from opforge.errors import OpforgeError
 from opforge.onnx._read import read_model
 from opforge.profiling._flops import Shape, bytes_of, flops_of
 
@@ -41,6 +43,42 @@ class ModelNodes:
             name = node.name or (node.output[0] if node.output else "")
             self._nodes[name] = node
             self.places[name] = place_of(name, {item.key: item.value for item in node.metadata_props})
+
+    def completed(self, claims: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        """Add to what nodes of an engine say they stand for the nodes of the model whose results only they can read.
+
+        An engine may lose the name of a node that it fuses. What nobody claims, and is read by nodes of one claim
+        alone, is computed there too.
+        """
+        owner = {name: k for k, claim in enumerate(claims) for name in claim}
+        added: dict[int, list[str]] = defaultdict(list)
+        names = {id(node): name for name, node in self._nodes.items()}
+        for name, node in reversed(self._nodes.items()):
+            readers = {owner.get(names[reader], -1) for value in node.output for reader in self._readers[value]}
+            if name in owner or len(readers) != 1 or -1 in readers or self._results & set(node.output):
+                continue
+            if not any(self._varies(value) for value in node.input):
+                continue  # a constant
+            (owner[name],) = readers
+            added[owner[name]].append(name)
+        order = {name: k for k, name in enumerate(self._nodes)}
+        return [
+            tuple(sorted((*claim, *added[k]), key=lambda name: order.get(name, 0))) if added[k] else claim
+            for k, claim in enumerate(claims)
+        ]
+
+    def _varies(self, value: str) -> bool:
+        """Whether a value depends on an input."""
+        return value in self._varying
+
+    @cached_property
+    def _varying(self) -> set[str]:
+        constants = {item.name for item in self._model.graph.initializer}
+        found = {item.name for item in self._model.graph.input} - constants
+        for node in self._nodes.values():
+            if any(value in found for value in node.input):
+                found.update(node.output)
+        return found
 
     def flops(self, names: Sequence[str]) -> int | None:
         """Count the operations of these nodes together; None where one is not known."""
@@ -99,30 +137,32 @@ class ModelNodes:
 
     @cached_property
     def _shapes(self) -> dict[str, Shape]:
-        """Shapes of all values that ONNX's shape inference finds for these inputs."""
-        import onnx
+        """Shapes of all values that the compiler's shape inference finds for these inputs."""
+        from opforge.bin.lowering.load import load
+        from opforge.passes import _edit, close_subgraphs, freeze_inputs, infer_shapes, lift_constants
 
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
-        for item in model.graph.input:
-            if item.name in self._inputs:
-                dims = item.type.tensor_type.shape.dim
-                for dim, size in zip(dims, np.shape(self._inputs[item.name]), strict=False):
-                    dim.dim_value = size
-        del model.graph.value_info[:]  # they hold the names of dimensions
-        for output in model.graph.output:
-            output.type.tensor_type.ClearField("shape")
+        model, _ = load(self._model)
+        for value in model.graph.inputs:
+            if value.name is not None and value.name in self._inputs:
+                value.shape = ir.Shape(np.shape(self._inputs[value.name]))
+        for value in (value for node in _edit.nodes(model) for value in node.outputs):
+            value.shape = None  # it holds the names of dimensions
         try:
-            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-        except Exception:
+            for graph_pass in (freeze_inputs, close_subgraphs, lift_constants, infer_shapes):
+                graph_pass.call(model)
+        except OpforgeError:  # of a model that the compiler refuses no shapes are known
             return {}
-        found: dict[str, Shape] = {item.name: tuple(item.dims) for item in inferred.initializer}
-        self._types.update({item.name: item.data_type for item in inferred.initializer})
-        for item in (*inferred.input, *inferred.value_info, *inferred.output):
-            held = item.type.tensor_type
-            self._types[item.name] = held.elem_type
-            if held.HasField("shape") and all(d.HasField("dim_value") for d in held.shape.dim):
-                found[item.name] = tuple(d.dim_value for d in held.shape.dim)
+        found: dict[str, Shape] = {}
+        for node in _edit.nodes(model):
+            for used in (*node.inputs, *node.outputs):
+                dims = infer_shapes.dims_of(used)
+                if used is None or used.name is None or dims is None:
+                    continue
+                sizes = [dim.constant for dim in dims]
+                known = tuple(size for size in sizes if size is not None)
+                if len(known) == len(sizes):
+                    found[used.name] = known
+                    self._types[used.name] = int(used.dtype) if used.dtype is not None else 0
         return found
 
 

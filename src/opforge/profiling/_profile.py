@@ -130,6 +130,9 @@ def _other(path: Path, inputs: Mapping[str, Any], name: str, runs: int, threads:
         )
     times = engine.profile(path, inputs, runs=runs, threads=threads)
     nodes = ModelNodes(path, inputs) if path.suffix == ".onnx" else None
+    if nodes is not None:
+        claims = nodes.completed([time.origin for time in times])
+        times = [replace(time, origin=claim) for time, claim in zip(times, claims, strict=True)]
     rows = [_row(time, nodes, runs) for time in times]
     shared = {key for key, count in Counter(row.members for row in rows).items() if count > 1}
     # Nodes that stand for the same nodes together: nobody knows whose part is what.

@@ -167,3 +167,23 @@ def test_fused_and_blocked_nodes_of_others_stand_for_the_models(engine: str) -> 
     assert flops == {row.members: row.flops for row in ours.rows if row.members}
     assert flops["conv1", "relu1"] == 64 * 64 * 64 * (2 * 27 + 1)
     assert {group.members for group in side_by_side([ours, theirs]) if group.members} == pairs
+
+
+def test_what_only_one_node_reads_belongs_to_it(tmp_path: Path) -> None:
+    import onnx
+
+    from opforge.profiling._model import ModelNodes
+
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Neg", ["w"], ["n"], name="constant"),
+        helper.make_node("Tanh", ["a"], ["b"], name="tanh"),
+        helper.make_node("Add", ["b", "n"], ["c"], name="sum"),
+        helper.make_node("Exp", ["b"], ["d"], name="exp"),
+    ]
+    onnx.save(models.model(nodes, {"x": [4, 4]}, ["c", "d"], models.constant("w", 4, 4)), str(tmp_path / "m.onnx"))
+    found = ModelNodes(tmp_path / "m.onnx", {"x": np.ones((4, 4), np.float32)})
+    assert found.completed([("tanh",), ("sum",), ("exp",)]) == [("product", "tanh"), ("sum",), ("exp",)]
+    assert found.completed([("sum",), ("exp",)]) == [("sum",), ("exp",)], "two read it"
+    assert found.flops(("product", "tanh")) == 2 * 64 + 16 and found.flops(("nothing",)) is None
+    assert found.bytes(("product", "tanh")) == 4 * 3 * 16, "what lies between them is not moved"
