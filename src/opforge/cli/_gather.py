@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from opforge.report import KINDS, Section, missing
 __all__ = ["Gathered", "Options", "gather"]
 
 _MOST_SECONDS = 900.0
+_PROFILED = ("opforge", "onnxruntime", "openvino")
+"""Engines that say what their nodes take, as far as a report sets them side by side."""
 _WORDS = 1500
 
 
@@ -97,8 +99,10 @@ class _Runner:
 
     def bin_file(self, path: Path) -> None:
         """What a program tells alone."""
-        for kind in ("check", "compare", "bench"):
-            self._left_out(kind, "A .bin alone has nothing that it could be held against; give the .onnx.")
+        for kind in ("compare", "bench"):
+            self._left_out(kind, "A .bin alone has nothing that it could be held against; give the .onnx")
+        self._section("check", ["check", str(path), "--level", self._options.level, *self._options.words("package")])
+        self._profile(path, ["opforge"])
         self._one_program(path)
 
     def operators(self) -> None:
@@ -126,21 +130,24 @@ class _Runner:
         compared: Any = next((c for name, c in self.found.results if name == "opforge compare"), {"rows": []})
         # Those that ran; what the others were held against (ONNX's evaluator) is no peer, and slow.
         ran = dict.fromkeys(["opforge", *(row["engine"] for row in compared["rows"])])
-        engines = [word for name in ran for word in ("--engine", name)]
-        self._section("bench", ["bench", model, *engines, *words])
+        self._section("bench", ["bench", model, *_engine_words(ran), *words])
+        self._profile(Path(model), [name for name in ran if name in _PROFILED])
+
+    def _profile(self, model: Path, engines: Sequence[str]) -> None:
+        words = self._options.words("package", "size", "threads")
+        self._section("profile", ["profile", str(model), *_engine_words(engines), *words])
 
     def _program(self, model: Path, *, stress: bool = True) -> None:
         target = self._folder / f"{model.stem}.bin"
         compiled = self._run(["compile", str(model), "-o", str(target), *self._options.words("package")])
         if not target.is_file():
-            for kind in ("profile", "stress", "inspect", "memory"):
+            for kind in ("stress", "inspect", "memory"):
                 self._left_out(kind, f"The model does not compile: {_reason(compiled)}")
             return
         self._one_program(target, stress=stress)
 
     def _one_program(self, path: Path, *, stress: bool = True) -> None:
         o, name = self._options, str(path)
-        self._section("profile", ["profile", name, *o.words("package", "size", "threads")])
         if stress:
             self._stress(name)
         self._section("inspect", ["inspect", name, "--nodes"])
@@ -197,6 +204,10 @@ class _Runner:
         if done.returncode not in (0, 1, 2) and isinstance(content, dict):
             content["broken"] = True
         return content
+
+
+def _engine_words(names: Iterable[str]) -> list[str]:
+    return [word for name in names for word in ("--engine", name)]
 
 
 def _reason(content: Any) -> str:  # noqa: ANN401 - parsed JSON

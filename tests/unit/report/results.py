@@ -114,10 +114,17 @@ def profile():
     nodes = [node(HOSTILE, 0.8), copied]
     operators = [{"operator": n["operator"], "nodes": 1, "calls": 10, "total_ns": 1, "share": n["share"], "bytes": 1,
                   "flops": 1, "moves": n["moves"]} for n in nodes]  # fmt: skip
+    advice = {"rule": "low arithmetic intensity", "where": "a", "figure": 0.2, "threshold": 0.25, "unit": "of it",
+              "text": "MatMul does 2 operations per byte", "hint": "fuse with neighbours"}  # fmt: skip
+    groups = [{"members": ["n0", "n1"], "nodes": {"opforge": ["MatMul"], "onnxruntime": ["MatMul", "Gelu"]},
+               "run_ns": {"opforge": 1e5, "onnxruntime": 3e5}}]  # fmt: skip
     return {"model": "net.bin", "engine": "opforge", "version": "0", "threads": 1, "inputs": {},
             "run_ns": {"runs": 10, "mean": 2e5, "p50": 2e5, "p99": 3e5}, "unwatched_run_ns": None, "overhead": None,
-            "watched_every": 1, "lost_events": 0, "copy_share": 0.2, "layout_share": 0.0, "machine": None,
-            "operators": operators, "nodes": nodes, "advice": []}  # fmt: skip
+            "watched_every": 1, "lost_events": 0, "copy_share": 0.2, "layout_share": 0.0,
+            "machine": {"identity": "it", "threads": 1, "flops_per_s": 5e11, "bytes_per_s": 9e9,
+                        "copies": [[16384, 1e11], [1 << 28, 9e9]]},
+            "operators": operators, "nodes": nodes, "others": [], "skipped": {}, "side_by_side": groups,
+            "advice": [advice, {**advice, "where": "b"}]}  # fmt: skip
 
 
 def everything():

@@ -79,6 +79,17 @@ def test_custom_and_fused_nodes_are_marked(report):
     assert "1 with operators of domains of their own, 1 made from several" in program.summary
 
 
+def test_a_profile_shows_roofs_advice_and_engines(report):
+    blocks = {block.title: block for block in section(report, "profile").blocks}
+    assert "9 GB/s from memory, 100 GB/s from the first cache, 500 GFLOP/s" in blocks["Roofline"].words
+    assert blocks["Roofline"].svg.count("<circle") == 1
+    (advice,) = blocks["What stands out"].rows
+    assert advice == ("low arithmetic intensity", "MatMul does 2 operations per byte", "a, b", "fuse with neighbours")
+    (group,) = blocks["Engines side by side"].rows
+    assert group == ["n0, n1", 100.0, 300.0, "MatMul", "MatMul, Gelu"]
+    assert [row[0] for row in blocks["Nodes by time"].rows] == [results.HOSTILE, "copy"]
+
+
 class Page(HTMLParser):
     """Open elements, and what a reader of the page needs."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from opforge.report._model import Cell, Check
 
-__all__ = ["counted", "first_line", "heat", "left_out", "mark", "megabytes", "number", "shape_text"]
+__all__ = ["counted", "first_line", "heat", "left_out", "mark", "megabytes", "number", "shape_text", "subject_name"]
 
 
 def counted(count: int, noun: str) -> str:
@@ -53,6 +54,11 @@ def megabytes(size: float) -> str:
 def left_out(skipped: Mapping[str, str]) -> list[Check]:
     """Turn what a command left out into checks that say so."""
     return [Check(name, "left out", first_line(reason, 400)) for name, reason in skipped.items()]
+
+
+def subject_name(subject: str) -> str:
+    """Return the file's name of a model, and an operator's name as it is."""
+    return Path(subject).name if subject.endswith((".onnx", ".bin")) else subject
 
 
 def shape_text(shape: Sequence[object] | None) -> str:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opforge.report._model import Block, Cell, Check, Column, Section, Table
-from opforge.report.sections._words import counted, first_line, mark
+from opforge.report._model import Block, Cell, Check, Column, Section, Table, Value
+from opforge.report.sections._words import counted, first_line, mark, subject_name
 
 __all__ = ["section"]
 
@@ -21,14 +21,14 @@ def section(content: Mapping[str, Any]) -> Section:
     failures = [(report, row) for report, row in rows if not row["passed"]]
     left = [(report, row) for report, row in rows if _left_out(row)]
     levels = sorted({report["level"] for report in reports})
-    subjects = reports[0]["subject"] if len(reports) == 1 else counted(len(reports), "subject")
+    subjects = subject_name(reports[0]["subject"]) if len(reports) == 1 else counted(len(reports), "subject")
     summary = f"{counted(len(rows) - len(left), 'check')} of {subjects} at the level {', '.join(levels)}"
     summary += f", {len(failures)} failed" if failures else ", all passed"
     blocks: list[Block] = [_matrix(reports), _kinds(reports)]
     if failures:
         blocks.insert(0, _failures(failures))
     if left:
-        shown = [(report["subject"], row["host"] or row["check"], row["detail"]) for report, row in left]
+        shown = [(subject_name(report["subject"]), row["host"] or row["check"], row["detail"]) for report, row in left]
         blocks.append(Table("Left out", _columns("subject", "where", "why"), shown, folded=True))
     state = "passed" if content["passed"] else "failed"
     return Section("check", "Checks", state, summary + ".", _checks(rows), blocks, content)
@@ -48,10 +48,10 @@ def _host(row: Mapping[str, Any]) -> str:
 
 def _matrix(reports: Sequence[Mapping[str, Any]]) -> Table:
     hosts = _ordered(_host(row) for report in reports for row in report["rows"])
-    rows = []
+    rows: list[list[Value]] = []
     for report in reports:
         cells = [_cell([row for row in report["rows"] if _host(row) == host]) for host in hosts]
-        rows.append([report["subject"], *cells])
+        rows.append([subject_name(report["subject"]), *cells])
     note = "How many checks passed in each host; “itself” is what needs none, such as the declaration."
     return Table("Operators and hosts", _columns("subject", *hosts), rows, note)
 
@@ -80,7 +80,7 @@ def _kinds(reports: Sequence[Mapping[str, Any]]) -> Table:
 
 def _failures(failures: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Table:
     rows = [
-        (report["subject"], row["check"], row["case"], row["host"], row["dtype"], row["detail"])
+        (subject_name(report["subject"]), row["check"], row["case"], row["host"], row["dtype"], row["detail"])
         for report, row in failures[:_SHOWN]
     ]
     note = f"The first {_SHOWN} of {len(failures)}." if len(failures) > _SHOWN else ""
@@ -90,7 +90,7 @@ def _failures(failures: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
 def _checks(rows: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[Check]:
     found = []
     for report, row in rows:
-        parts = (report["subject"], row["check"], row["case"], row["host"], row["dtype"])
+        parts = (subject_name(report["subject"]), row["check"], row["case"], row["host"], row["dtype"])
         state = "left out" if _left_out(row) else "passed" if row["passed"] else "failed"
         found.append(Check(" · ".join(part for part in parts if part), state, first_line(row["detail"], 2000)))
     return found

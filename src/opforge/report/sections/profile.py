@@ -13,6 +13,7 @@ from opforge.report.sections._words import counted, number
 __all__ = ["section"]
 
 _SHOWN = 12
+_NAMED = 3
 
 
 def section(content: Mapping[str, Any]) -> Section:
@@ -31,16 +32,43 @@ def section(content: Mapping[str, Any]) -> Section:
     blocks: list[Block] = [Bars("Time by operator", "% of the nodes' time", bars, note)]
     blocks += _advice(content.get("advice", []))
     blocks += _roofline(nodes, content.get("machine"))
+    blocks += _engines(content)
     blocks.append(_nodes(nodes))
     return Section("profile", "Where the time goes", "info", summary + ".", (), blocks, content)
 
 
 def _advice(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    if not rows:
+    """One row per rule and hint, since alike layers of a model stand out alike; the nodes share the row."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["rule"], row["hint"]), []).append(row)
+    if not groups:
         return []
-    heads = list(rows[0])
-    lines = [[str(row.get(head, "")) for head in heads] for row in rows]
-    return [Table("What stands out", [Column(head.replace("_", " ")) for head in heads], lines)]
+    lines = []
+    for (rule, hint), group in groups.items():
+        where = [row["where"] for row in group if row["where"]]
+        shown = ", ".join(where[:_NAMED]) + (f" and {len(where) - _NAMED} more" if len(where) > _NAMED else "")
+        lines.append((rule, group[0]["text"], shown or "the model", hint))
+    return [Table("What stands out", [Column(name) for name in ("rule", "found", "where", "to do")], lines)]
+
+
+def _engines(content: Mapping[str, Any]) -> list[Block]:
+    """The nodes of several engines side by side, where they stand for the same nodes of the model."""
+    groups: Sequence[Mapping[str, Any]] = content.get("side_by_side", [])
+    if not groups:
+        return []
+    names = list(groups[0]["run_ns"])
+    columns = [Column("nodes of the model"), *(Column(f"{name} µs", True) for name in names)]
+    columns += [Column(f"in {name}") for name in names]
+    rows = [
+        [
+            ", ".join(group["members"]) or "the engine's own",
+            *(group["run_ns"][name] / 1e3 for name in names),
+            *(", ".join(group["nodes"][name]) for name in names),
+        ]
+        for group in groups
+    ]
+    return [Table("Engines side by side", columns, rows, "Time of a run in the same nodes of the model.", folded=True)]
 
 
 def _roofline(nodes: Sequence[Mapping[str, Any]], machine: Mapping[str, Any] | None) -> list[Block]:
@@ -57,15 +85,20 @@ def _roofline(nodes: Sequence[Mapping[str, Any]], machine: Mapping[str, Any] | N
         )
         for n in known
     ]
-    lines = []
+    lines: list[Line] = []
     words = "Each node by its work per byte and the speed it reaches; the larger, the more of the time."
-    bandwidth, speed = (number((machine or {}).get(key)) / 1e9 for key in ("bytes_per_s", "flops_per_s"))
-    if bandwidth > 0 and speed > 0:
-        ridge = speed / bandwidth
-        left = min(min(p.x for p in points), ridge / 10)
-        right = max(max(p.x for p in points), ridge * 10)
-        lines = [Line("measured roof", [(left, left * bandwidth), (ridge, speed), (right, speed)], "second")]
-        words += f" The roof is measured here: {bandwidth:.3g} GB/s and {speed:.3g} GFLOP/s."
+    speed = number((machine or {}).get("flops_per_s")) / 1e9
+    copies = [(int(size), number(rate) / 1e9) for size, rate in (machine or {}).get("copies", [])]
+    if copies and speed > 0:
+        (small, cached), (_, memory) = copies[0], copies[-1]
+        left = min(min(p.x for p in points), speed / cached / 10)
+        right = max(max(p.x for p in points), speed / memory * 10)
+        for name, rate, style in ((f"cache ({small >> 10} KiB)", cached, "soft"), ("memory", memory, "second")):
+            lines.append(Line(name, [(left, left * rate), (speed / rate, speed), (right, speed)], style))
+        words += (
+            f" The roofs are measured here: {memory:.3g} GB/s from memory, {cached:.3g} GB/s from the first cache, "
+            f"{speed:.3g} GFLOP/s."
+        )
     drawn = chart(Axis("operations per byte", logarithmic=True), Axis("GFLOP/s", logarithmic=True), lines, points)
     return [Figure("Roofline", drawn, words)]
 
