@@ -60,7 +60,7 @@ class OpenVino:
         return Availability(True, version=version, reason=text, hint="install g++ or clang++")
 
     def traits(self) -> Traits:
-        """What its Python API passes; the CPU computes f16 and f64 in f32, and i64 in i32."""
+        """What its Python API passes; the CPU computes f64 in f32, and i64 in i32."""
         operators = ("bodies", "kernels") if self._bodies else ("kernels",)
         return Traits(("cpu",), tuple(_DTYPES.values()), True, operators, (".onnx", ".xml"), ("f64",))
 
