@@ -84,6 +84,9 @@ def test_the_engine_says_what_it_is(monkeypatch):
     assert isinstance(engine, Writer) and writers()["ncnn"].name == "ncnn"
     assert engine.availability().version
     assert engine.traits().suffixes == (".onnx", ".param") and engine.traits().operators == ("kernels",)
+    monkeypatch.setattr("opforge.engines.ncnn._engine.metadata.version", lambda name: "1.0.20250503")
+    state = engine.availability()
+    assert not state.ok and state.reason == "version 1.0.20250503 is too old, 1.0.20260114 is needed" and state.hint
     monkeypatch.setattr("opforge.engines.ncnn._engine.util.find_spec", lambda name: None)
     state = engine.availability()
     assert not state.ok and state.reason == "the package is not installed" and "opforge[ncnn]" in state.hint

@@ -26,7 +26,7 @@ def program(tmp_path_factory):
     text = source.read_text()
     assert '#include "opforge/' not in text and '#include "common/' not in text and "#pragma once" not in text
     target = folder / "program"
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-fopenmp", f"-I{folder}"]
+    flags = ["-std=c++17", "-O0", "-Wall", "-Wextra", "-Werror", "-fopenmp", f"-I{folder}"]
     subprocess.run(["c++", *flags, str(source), str(HERE / "double.cpp"), "-o", str(target), "-ldl"], check=True)
     return target
 

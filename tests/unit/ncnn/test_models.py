@@ -23,8 +23,8 @@ MODELS = Path(RAPID.origin).parent / "models" if RAPID is not None and RAPID.ori
     "name, shapes",
     [
         ("ch_ppocr_mobile_v2.0_cls_infer", [(1, 3, 48, 192)]),
-        ("ch_PP-OCRv4_det_infer", [(1, 3, 64, 96), (1, 3, 32, 160)]),
-        ("ch_PP-OCRv4_rec_infer", [(1, 3, 48, 160), (1, 3, 48, 72)]),
+        ("ch_PP-OCRv4_det_infer", [(1, 3, 32, 64), (1, 3, 64, 32)]),
+        ("ch_PP-OCRv4_rec_infer", [(1, 3, 48, 72)]),
     ],
 )
 def test_pp_ocr_runs_with_open_height_and_width(agree, name, shapes):
@@ -204,3 +204,15 @@ def test_a_kind_of_element_that_ncnn_has_not_is_refused():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(UnsupportedError, match="ncnn's tensors hold float32 or int32"):
         convert(model)
+
+
+def test_a_factor_that_gives_no_whole_size_is_refused():
+    """Versions of ncnn count with the factor, or with the sizes."""
+    scales = np.array([1, 1, 2, 1.5], np.float32)
+    for width, words in ((9, "9 times 1.5 is no whole number"), ("W", "an axis of open size times a broken number")):
+        model = model_of(
+            [("Resize", "x  s", "y", {"mode": "linear"})], {"x": ([1, 3, 8, width], "f")}, constants={"s": scales}
+        )
+        model.graph.node[0].input[:] = ["x", "", "s"]
+        with pytest.raises(UnsupportedError, match=words):
+            convert(model)

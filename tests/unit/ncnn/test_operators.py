@@ -6,6 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import opforge as of
 from opforge.engines.ncnn._convert import convert
@@ -13,7 +14,7 @@ from opforge.engines.ncnn._custom import CustomLayer, layer_kind
 from opforge.engines.ncnn._files import write_files
 from opforge.engines.ncnn._net import param_text, parse_param
 from opforge.engines.ncnn._run import Loaded
-from opforge.errors import MissingOperatorError, UnsupportedError
+from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.onnx import one_node_model
 from opforge.schema import DType, Operator, registry
 from opforge.verify.support import engine_support
@@ -255,3 +256,90 @@ def test_a_package_without_room_is_said_to_be_so(tmp_path):
     with pytest.raises(UnsupportedError, match="no more kinds of layers in this process") as caught:
         of.ncnn.register(Full(), tmp_path / "net.param")
     assert "only support 10" in str(caught.value) and "the engine ncnn" in str(caught.value)
+
+
+def test_functions_and_branches_that_are_decided_are_opened(agree):
+    """A custom node stands in a function, another in a branch whose condition is a constant."""
+    gelu, swish = (of.load(f"opforge.ops:{n}")[0] for n in ("CustomGELU", "Swish"))
+    model = model_of(
+        [("my.functions::Twice", "x", "a", {}), ("If", "c", "y", {})],
+        {"x": ([1, 3, 5, 7], "f")},
+        constants={"c": np.array(True)},
+        imports=[DOMAIN, ("org.opforge", 1), ("my.functions", 1)],
+    )
+    branches = []
+    for name in ("org.opforge::Swish", "Neg"):
+        domain, _, plain = name.rpartition("::")
+        node = helper.make_node(plain, ["a"], ["z"], domain=domain)
+        result = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
+        branches.append(helper.make_graph([node], plain, [], [result]))
+    model.graph.node[1].attribute.extend(
+        helper.make_attribute(n, g) for n, g in zip(("then_branch", "else_branch"), branches, strict=True)
+    )
+    body = [
+        helper.make_node("CustomGELU", ["p"], ["q"], domain="com.example"),
+        helper.make_node("Add", ["q", "q"], ["r"]),
+    ]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(*DOMAIN)]
+    model.functions.append(helper.make_function("my.functions", "Twice", ["p"], ["r"], body, opsets))
+    x = draw((1, 3, 5, 7), low=-2, high=2)
+    want = swish.reference(2 * gelu.reference(x.astype(np.float64))).astype(np.float32)
+    kinds = agree(model, {"x": x}, want={"y": want})
+    assert {"com_example_CustomGELU_1", "org_opforge_Swish_1"} <= set(kinds) and "If" not in kinds
+
+
+def test_two_domains_and_versions_that_share_a_name_are_different_layers(agree):
+    made = [
+        of.formula("test.one::Shift", since=1)(lambda x: x + 1),
+        of.formula("test.one::Shift", since=3)(lambda x: x + 10),
+        of.formula("test.two::Shift")(lambda x: x * 2),
+    ]
+    try:
+        model = model_of(
+            [("test.one::Shift", "x", "a", {}), ("test.two::Shift", "a", "b", {}), ("old::Old", "b", "y", {})],
+            {"x": ([3, 5], "f")},
+            imports=[("test.one", 3), ("test.two", 1), ("old", 1)],
+        )
+        body = [helper.make_node("Shift", ["p"], ["q"], domain="test.one")]
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("test.one", 2)]
+        model.functions.append(helper.make_function("old", "Old", ["p"], ["q"], body, opsets))
+        x = draw((3, 5))
+        kinds = agree(model, {"x": x}, want={"y": (x + 10) * 2 + 1})
+        assert kinds[1:] == ["test_one_Shift_3", "test_two_Shift_1", "test_one_Shift_1"]
+    finally:
+        for operator in made:
+            registry.unregister(operator)
+
+
+@pytest.mark.parametrize(
+    "node, shape, kind, version, words",
+    [
+        (("ClipSigmoid", "x", {"lo": "a"}), [3], "f", 1, "lo"),
+        (("ClipSigmoid", "x", {"low": 0.5}), [3], "f", 1, "low"),
+        (("CustomGELU", "x x", {}), [3], "f", 1, "inputs"),
+        (("CustomGELU", "x", {}), [3], "q", 1, "dtype"),
+        (("ModSigmoid", "x k", {}), [3, 5], "f", 1, "shapes do not broadcast"),
+    ],
+)
+def test_a_node_that_does_not_fit_its_operator_is_said_to(node, shape, kind, version, words):
+    of.load("opforge.ops")
+    name, inputs, attributes = node
+    model = model_of(
+        [(f"com.example::{name}", inputs, "y", attributes)],
+        {"x": (shape, kind)},
+        constants={"k": np.zeros((4,), np.float32)},
+        imports=[("com.example", version)],
+    )
+    with pytest.raises((ArgumentError, TypeError), match=words) as caught:
+        convert(model)
+    assert name in str(caught.value)
+
+
+def test_a_version_before_the_first_is_named():
+    late = of.formula("test.late::Shift", since=3)(lambda x: x + 1)
+    try:
+        model = model_of([("test.late::Shift", "x", "y", {})], {"x": ([3], "f")}, imports=[("test.late", 2)])
+        with pytest.raises(MissingOperatorError, match="imports version 2, registered is it since 3"):
+            convert(model)
+    finally:
+        registry.unregister(late)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -138,6 +138,14 @@ def _cumsum(b: Builder, node: ir.Node) -> None:
 
 
 _MODES: Final = {"nearest": 1, "linear": 2, "cubic": 3}
+_COORDINATES: Final = ("half_pixel", "pytorch_half_pixel", "align_corners")
+_PLAIN: Final = {
+    "antialias": 0,
+    "exclude_outside": 0,
+    "keep_aspect_ratio_policy": "stretch",
+    "cubic_coeff_a": -0.75,
+}
+"""Attributes of Resize that ncnn knows in one value only."""
 
 
 def _resize(b: Builder, node: ir.Node) -> None:
@@ -149,43 +157,39 @@ def _resize(b: Builder, node: ir.Node) -> None:
     before, after = x.dims, b.dims(node.outputs[0])
     if len(x.sizes) != 3 or before[1] != after[1]:
         raise Refused("other than two spatial axes")
-    if int(attribute(node, "antialias", 0)) or int(attribute(node, "exclude_outside", 0)):
-        raise Refused("antialias or exclude_outside")
-    if attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise Refused("keep_aspect_ratio_policy")
-    if mode == "cubic" and float(attribute(node, "cubic_coeff_a", -0.75)) != -0.75:
-        raise Refused("cubic_coeff_a other than -0.75")
-    scales = _scales(node, before, after)
-    whole = all(s is not None and s >= 1 and s == int(s) for s in scales)
+    for name, value in _PLAIN.items():
+        if attribute(node, name, value) != value:
+            raise Refused(f"{name} = {attribute(node, name)}")
+    given = _edit.array(node.inputs[2]) if len(node.inputs) > 2 else None
+    factors = [float(v) for v in given.reshape(-1)[-2:]] if given is not None and given.size > 1 else None
+    whole = factors is not None and all(f >= 1 and f == int(f) for f in factors)
     if mode == "nearest":
         rounding = attribute(node, "nearest_mode", "round_prefer_floor")
         plain = coordinates == "asymmetric" and rounding == "floor"
         # Where the factor is a whole number, both ways of counting give the same neighbour.
         if not plain and not (whole and coordinates == "half_pixel" and rounding.startswith("round_prefer")):
             raise Refused(f"nearest with {coordinates}, {rounding}")
-    elif coordinates not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
+    elif coordinates not in _COORDINATES:
         raise Refused(f"{mode} with {coordinates}")
     params: dict[int, Param] = {0: _MODES[mode], 6: int(coordinates == "align_corners")}
     sizes = [d.constant for d in after[2:]]
-    if None not in sizes and all(
-        s is not None and d.constant is not None and s * d.constant == int(s * d.constant)
-        for s, d in zip(scales, before[2:], strict=True)
-    ):
+    if None not in sizes:
+        _require_factors(factors, [d.constant for d in before[2:]], sizes)
         params |= {3: sizes[0] or 0, 4: sizes[1] or 0}
-    elif all(s is not None for s in scales):
-        params |= {1: float(scales[0] or 1), 2: float(scales[1] or 1)}
+    elif whole and factors is not None:
+        params |= {1: factors[0], 2: factors[1]}
     else:
-        raise Refused("sizes that are computed")
+        raise Refused("sizes that are computed, or an axis of open size times a broken number")
     b.layer(node, "Interp", [x], params)
 
 
-def _scales(node: ir.Node, before: tuple, after: tuple) -> list[float | None]:  # type: ignore[type-arg]
-    """Return the factors of height and width, None where they are not known."""
-    scales = _edit.array(node.inputs[2]) if len(node.inputs) > 2 else None
-    if scales is not None and scales.size >= 2:
-        return [float(s) for s in scales.reshape(-1)[-2:]]
-    pairs = zip(before[2:], after[2:], strict=True)
-    return [b.constant and a.constant and a.constant / b.constant for b, a in pairs]
+def _require_factors(
+    factors: Sequence[float] | None, before: Sequence[int | None], after: Sequence[int | None]
+) -> None:
+    """Refuse factors that do not give whole sizes: ONNX counts with the factor, versions of ncnn with either."""
+    for factor, size, made in zip(factors or (), before, after, strict=False):
+        if size is None or made is None or abs(factor * size - made) > 1e-4:
+            raise Refused(f"{size} times {factor:g} is no whole number, and versions of ncnn count otherwise")
 
 
 RULES: Final[Mapping[str, Rule]] = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import onnx_ir as ir
 
+from opforge.engines._nodes import check_nodes
 from opforge.engines.ncnn import _along, _axes, _elementwise, _matrix, _windows
 from opforge.engines.ncnn._builder import MOST_AXES, Blob, Builder, NeedsOne, Refused, shown
 from opforge.engines.ncnn._custom import layer_kind
@@ -47,7 +48,7 @@ from opforge.passes import (
     upgrade_opset,
 )
 from opforge.passes._operators import operator_of
-from opforge.schema import Operator, discover, registry
+from opforge.schema import Operator, registry
 
 if TYPE_CHECKING:
     import onnx
@@ -69,33 +70,30 @@ _PASSES: Final = (
     lift_constants,
     upgrade_opset,
     lower_dropout,
-    infer_shapes,
     remove_identities,
-    fold_constants,
-    infer_shapes,
     fold_constants,
     inline_constant_if,
     share_subexpressions,
     infer_shapes,
+    fold_constants,
     cancel_transposes,
     static_reshapes,
-    infer_shapes,
     merge_reshapes,
     fuse_batch_norm,
     raise_hard_swish,
     raise_layer_norm,
     raise_gelu,
+    infer_shapes,
     fold_scale_shift,
     raise_hard_swish,
     raise_swish,
-    infer_shapes,
     fold_constants,
     remove_identities,
     cancel_transposes,
-    explicit_pads,
     share_subexpressions,
     remove_dead,
     infer_shapes,
+    explicit_pads,
 )
 
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)
@@ -144,7 +142,7 @@ def convert(model: str | os.PathLike[str] | onnx.ModelProto, *, sizes: Mapping[s
     Raises:
         UnsupportedError: nodes that ncnn has no layer for; all are listed with the reasons.
         MissingOperatorError: the same, and some are custom nodes that nothing defines.
-        ArgumentError: the model contradicts itself.
+        ArgumentError: the model contradicts itself, or custom nodes their declarations.
     """
     import onnx
 
@@ -152,6 +150,7 @@ def convert(model: str | os.PathLike[str] | onnx.ModelProto, *, sizes: Mapping[s
     proto = model if isinstance(model, onnx.ModelProto) else read_model(Path(where))
     chosen, notes = dict(sizes or {}), []
     _require_names(proto, chosen, where)
+    check_nodes(proto, where)  # what is only missing is listed with the nodes that have no layer
     for _ in range(_MOST_ROUNDS):
         try:
             network = _Conversion(_prepared(proto, chosen), where).run()
@@ -182,10 +181,10 @@ def _prepared(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> ir.Model:
                 dim.dim_param = name
                 if name in sizes:
                     dim.dim_value = sizes[name]
-    for value in (*copy.graph.output, *copy.graph.value_info):
+    for value in copy.graph.output:
         value.type.tensor_type.ClearField("shape")
-    if any(node.domain not in ("", "ai.onnx") for node in copy.graph.node) or copy.functions:
-        discover()
+    if sizes:  # what is said of values inside is of other sizes
+        del copy.graph.value_info[:]
     model = _well_formed.from_proto(copy)
     inline_functions.call(model)
     for module in _PASSES:
@@ -229,7 +228,8 @@ class _Conversion:
                 self._node(node)
         if self._refused:
             kind = MissingOperatorError if self._missing else UnsupportedError
-            rows = "".join(f"\n    {row}" for row in self._refused)
+            one = len(self._refused) == 1
+            rows = self._refused[0] if one else "".join(f"\n    {row}" for row in self._refused)
             raise kind(
                 "ncnn cannot run nodes of this model",
                 where=self._where,
@@ -283,8 +283,7 @@ class _Conversion:
         try:
             if custom and operator is None:
                 self._missing = True
-                near = registry.nearest(kind, registry.operators(all_versions=True))
-                raise Refused("nothing defines it" + (f"; did you mean {near}?" if near else ""))
+                raise Refused(self._undefined(node))
             if operator is None and node.op_type not in RULES:
                 raise Refused("ncnn has no layer for it")
             if tainted:
@@ -303,6 +302,16 @@ class _Conversion:
         except Refused as refused:
             self._refuse(place, refused.reason)
             self._taint(node)
+
+    def _undefined(self, node: ir.Node) -> str:
+        """Say why no registered operator is meant by a node."""
+        versions = registry.versions(node.domain, node.op_type)
+        if versions:
+            imported = node.version or self._model.opset_imports.get(node.domain)
+            return f"the model imports version {imported}, registered is it since {min(versions)}"
+        kind = f"{node.domain}::{node.op_type}"
+        near = registry.nearest(kind, registry.operators(all_versions=True))
+        return "nothing defines it" + (f"; did you mean {near}?" if near else "")
 
     def _taint(self, node: ir.Node) -> None:
         """What depends on a refused node is looked at no further than for whether there is a layer."""

@@ -10,7 +10,10 @@ from typing import Any
 
 from opforge.engines._protocol import Availability, NodeTime, Traits, Written
 
-__all__ = ["Ncnn"]
+__all__ = ["OLDEST", "Ncnn"]
+
+OLDEST = 20260114
+"""Day of the oldest version that the tests ran with; before, a kind of layer that is not registered is a crash."""
 
 
 class Ncnn:
@@ -23,7 +26,12 @@ class Ncnn:
         """Say whether the package is installed."""
         if util.find_spec("ncnn") is None:
             return Availability(False, reason="the package is not installed", hint="pip install 'opforge[ncnn]'")
-        return Availability(True, version=metadata.version("ncnn"))
+        version = metadata.version("ncnn")
+        day = version.rpartition(".")[2]
+        if not day.isdigit() or int(day) < OLDEST:
+            reason = f"version {version} is too old, 1.0.{OLDEST} is needed"
+            return Availability(False, version=version, reason=reason, hint="pip install --upgrade ncnn")
+        return Availability(True, version=version)
 
     def traits(self) -> Traits:
         """Float32, and integers that index rows or go to operators of ours."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
 from opforge.engines.ncnn._builder import MOST_AXES, Blob, Builder, Refused
 from opforge.engines.ncnn._custom import AS_IS, NO_AXES, UNREAD, WITHOUT_FIRST, CustomLayer
 from opforge.passes._operators import attributes_of
-from opforge.schema import DType, Operator, Parameter
+from opforge.schema import ABSENT, DType, Operator, Parameter
 from opforge.schema.dtypes import f32, i32, i64
+from opforge.schema.infer import ShapeLike
 
 __all__ = ["add_custom", "form_of"]
 
@@ -25,6 +26,7 @@ def add_custom(b: Builder, node: ir.Node, operator: Operator, kind: str) -> None
 
     Raises:
         Refused: a dtype, a rank or an attribute has no form in ncnn.
+        ArgumentError: shapes contradict the operator's rule.
     """
     signature = operator.signature
     inputs = _groups(signature.inputs, node.inputs)
@@ -39,6 +41,8 @@ def add_custom(b: Builder, node: ir.Node, operator: Operator, kind: str) -> None
                 raise Refused(f"{blob.name} holds {'int32' if blob.integer else 'float32'} in ncnn, not {dtype}")
             blobs.append(blob)
             dtypes.append(dtype)
+    attributes = attributes_of(node, operator)
+    _require_shapes(node, operator, dtypes, attributes)
     made: list[Blob] = []
     results: list[int] = []
     for parameter, values in zip(signature.outputs, _groups(signature.outputs, node.outputs), strict=True):
@@ -61,7 +65,7 @@ def add_custom(b: Builder, node: ir.Node, operator: Operator, kind: str) -> None
             results.append(form_of(made[-1]))
     layer = CustomLayer(
         operator,
-        operator.coerce(attributes_of(node, operator)),
+        operator.coerce(attributes),
         tuple(map(len, inputs)),
         tuple(dtypes),
         tuple(map(form_of, blobs)),
@@ -72,6 +76,24 @@ def add_custom(b: Builder, node: ir.Node, operator: Operator, kind: str) -> None
     except ValueError as problem:
         raise Refused(str(problem)) from None
     b.add_many(kind, blobs, made, params)
+
+
+def _require_shapes(
+    node: ir.Node, operator: Operator, dtypes: Sequence[DType], attributes: Mapping[str, object]
+) -> None:
+    """Hold the shapes against the operator's rule, as far as they are known.
+
+    Raises:
+        ArgumentError: they contradict it.
+    """
+    shapes: list[ShapeLike] = []
+    for value in node.inputs:
+        dims = Builder.dims(value) if value is not None else None
+        shapes.append(ABSENT if dims is None else [d.constant if d.constant is not None else str(d) for d in dims])
+    rest = iter(dtypes)
+    types = [None if value is None else next(rest) for value in node.inputs]
+    where = f"{operator.qualified_name} ({node.name or node.outputs[0].name})"
+    operator.bind(shapes, types, attributes, where=where)
 
 
 def _groups(parameters: Sequence[Parameter], values: Sequence[ir.Value | None]) -> list[list[ir.Value]]:
