@@ -118,14 +118,21 @@ class FlexBuffer {
   std::string key(size_t at) const {
     const void* const end = std::memchr(data_ + at, 0, size_ - at);
     require(end != nullptr);
-    return std::string(reinterpret_cast<const char*>(data_ + at));
+    const auto* const text = reinterpret_cast<const char*>(data_ + at);
+    return keep(text, static_cast<size_t>(static_cast<const char*>(end) - text));
+  }
+  // Many items may lead to one text, so a small buffer can ask for much memory.
+  std::string keep(const char* text, size_t length) const {
+    texts_ += length;
+    require(texts_ <= kMostText);
+    return std::string(text, length);
   }
   std::string text(const Place& place) const {
     const size_t at = target(place), width = width_of(place.packed);
     require(at >= width);
     const uint64_t length = number(at - width, width);
     require(length <= size_ - at);
-    return std::string(reinterpret_cast<const char*>(data_ + at), static_cast<size_t>(length));
+    return keep(reinterpret_cast<const char*>(data_ + at), static_cast<size_t>(length));
   }
   Vector vector(const Place& place) const {
     const int32_t kind = type(place);
@@ -139,9 +146,9 @@ class FlexBuffer {
       require(count <= size_);
       found.count = static_cast<size_t>(count);
       // A vector of texts does not tell the width of their lengths, so they end at a zero, as keys do.
-      found.element = kind == kVectorBool     ? static_cast<int32_t>(kBool)
-                      : kind == kVectorString ? static_cast<int32_t>(kKey)
-                                              : kind - kVectorInt + kInt;
+      if (kind == kVectorBool) found.element = kBool;
+      if (kind == kVectorString) found.element = kKey;
+      if (kind >= kVectorInt && kind < kVectorString) found.element = kind - kVectorInt + kInt;
     }
     require(found.count <= (size_ - found.begin) / found.width);
     if (kind == kVector || kind == kMap) {
@@ -194,9 +201,12 @@ class FlexBuffer {
     return value;
   }
 
+  static constexpr size_t kMostText = size_t{1} << 24;
+
   const uint8_t* data_;
   size_t size_;
   std::string where_;
+  mutable size_t texts_ = 0;
 };
 
 }  // namespace opforge::litert_host

@@ -101,7 +101,7 @@ of.load("opforge.ops:CustomGELU")
 data = open(sys.argv[1], "rb").read()
 rng = np.random.default_rng(1)
 told = 0
-for k in range(150):
+for k in range(100):
     bad = bytearray(data)
     bad[rng.integers(8, len(bad))] = rng.integers(0, 256)
     try:
@@ -215,7 +215,7 @@ def test_an_old_litert_and_none(monkeypatch, gelu):
     assert not state.ok and "too old" in state.reason
 
 
-def test_a_program_in_c_finds_operators_by_the_environment(tmp_path):
+def test_a_program_in_c_finds_operators_by_the_environment(hand_library):
     """Without Python's registry the adapter reads the libraries of OPFORGE_LIBRARY_PATH."""
     code = """
 import ctypes, sys
@@ -227,12 +227,7 @@ try:
 except Exception as problem:
     print(type(problem).__name__, problem)
 """
-    from tests.unit.litert.conftest import DATA, INCLUDE
-
-    library = tmp_path / "libhandwritten.so"
-    flags = ["-std=c11", "-O1", "-fPIC", "-shared", f"-I{INCLUDE}"]
-    subprocess.run(["cc", *flags, str(DATA / "handwritten_library.c"), "-o", str(library), "-lm"], check=True)
-    environment = {**os.environ, "OPFORGE_LIBRARY_PATH": str(tmp_path)}
+    environment = {**os.environ, "OPFORGE_LIBRARY_PATH": str(hand_library.parent)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.startswith("MissingOperatorError test.hand::None:1: the operator is not defined")

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import opforge as of
-from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
+from opforge.errors import ArgumentError, DtypeError, MissingOperatorError, UnsupportedError
 
 pytest.importorskip("ai_edge_litert")
 pytestmark = pytest.mark.compiler
@@ -285,6 +285,26 @@ def test_what_cannot_be_written_is_listed():
     of.load("opforge.ops")
     with pytest.raises(MissingOperatorError, match=r"did you mean com\.example::CustomGELU"):
         of.litert.convert(unknown)
+
+
+def test_custom_nodes_that_do_not_fit():
+    of.load("opforge.ops")
+    kinds = {"x": (TensorProto.FLOAT, [3])}, {"y": (TensorProto.FLOAT, None)}
+    for attributes, words in (({"lo": "low"}, ("ClipSigmoid, attribute lo", "wrong attribute type", "float", "string")),
+                              ({"low": 0.1}, ("ClipSigmoid", "unknown attribute", "low"))):  # fmt: skip
+        node = helper.make_node("ClipSigmoid", ["x"], ["y"], domain="com.example", **attributes)
+        with pytest.raises((ArgumentError, DtypeError)) as caught:
+            of.litert.convert(model_of([node], *kinds, (), [("com.example", 1)]))
+        assert all(word in str(caught.value) for word in words)
+    node = helper.make_node("CustomGELU", ["x"], ["y"], domain="com.example")
+    integers = {"x": (TensorProto.INT32, [3])}, {"y": (TensorProto.INT32, None)}
+    with pytest.raises(DtypeError, match=r"argument x: wrong dtype"):
+        of.litert.session(of.litert.convert(model_of([node], *integers, (), [("com.example", 1)]))).run(
+            {"x": np.ones(3, np.int32)}
+        )
+    empty = {"x": (TensorProto.FLOAT, [0, 3])}, {"y": (TensorProto.FLOAT, None)}
+    with pytest.raises(UnsupportedError, match="without elements"):
+        of.litert.convert(model_of([node], *empty, (), [("com.example", 1)]))
 
 
 def test_shapes_that_are_needed_and_wrong_ones(tmp_path):

@@ -66,17 +66,18 @@ def _nodes(scope: Scope, graph: ir.Graph, problems: list[UnsupportedError]) -> N
 
 def _node(scope: Scope, node: ir.Node) -> None:
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain:
-        operator = operator_of(node)
-        if operator is None:
-            raise refuse(node, "nobody registered this operator")
-        return _custom(scope, node, operator)
+    operator = operator_of(node) if domain else None
     row = ROWS.get(node.op_type)
-    if row is None:
+    if domain and operator is None:
+        raise refuse(node, "nobody registered this operator")
+    if operator is None and row is None:
         raise refuse(node, "LiteRT has no such operator, or opforge no way to write it")
     for value in node.outputs:
         if value.name and 0 in scope.dims(value):
             raise refuse(node, "LiteRT has no tensors without elements", f"shape {scope.dims(value)}")
+    if operator is not None:
+        return _custom(scope, node, operator)
+    assert row is not None
     return row(scope, node)
 
 
