@@ -50,6 +50,7 @@ __all__ = [
 
 ABI = 0
 DEVICE_CPU = 1
+DEVICE_CUDA = 2
 
 KERNEL_STRIDED = 1 << 0
 

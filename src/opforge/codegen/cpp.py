@@ -15,7 +15,7 @@ from opforge.expr.nodes import ValueType
 from opforge.expr.program import Program
 from opforge.schema.operator import Operator
 
-__all__ = ["formula_unit", "program_of"]
+__all__ = ["formula_unit", "functor", "program_of"]
 
 # Element types in C++; T is the vector's own element, float or double.
 _ELEMENTS = {
@@ -50,7 +50,7 @@ def formula_unit(operator: Operator) -> Unit:
         "",
         "namespace {",
         "",
-        *_functor(operator.name, program),
+        *functor(operator.name, program),
         "",
         "}  // namespace",
         "",
@@ -70,7 +70,8 @@ def formula_unit(operator: Operator) -> Unit:
     return Unit(name, "\n".join(lines), flags=("-O2",))
 
 
-def _functor(name: str, program: Program) -> list[str]:
+def functor(name: str, program: Program) -> list[str]:
+    """Emit a program as a struct whose ``body`` computes one element, or one vector of them; CUDA takes it too."""
     sums = ", ".join("-1" if o.sum_to is None else str(o.sum_to) for o in program.outputs)
     rounds = any(i.op == "round_half" for i in program.instructions)
     parameters = [

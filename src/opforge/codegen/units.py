@@ -90,6 +90,7 @@ def kernel_namespace(operator: Operator) -> str:
     return f"opforge_kernels::{operator.host_namespace}"
 
 
-def kernel_symbol(operator: Operator, dtypes: tuple[DType, ...]) -> str:
-    """Return the name of one kernel within its namespace, e.g. ``custom_gelu_v1_f32``."""
-    return "_".join([f"{operator.host_name}_v{operator.since_version}", *(d.name for d in dtypes)])
+def kernel_symbol(operator: Operator, dtypes: tuple[DType, ...], device: str = "cpu") -> str:
+    """Return the name of one kernel within its namespace, e.g. ``custom_gelu_v1_f32``, and with ``_cuda`` there."""
+    ending = () if device == "cpu" else (device,)
+    return "_".join([f"{operator.host_name}_v{operator.since_version}", *(d.name for d in dtypes), *ending])

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -19,11 +20,14 @@ from opforge import _paths
 from opforge.build.cache import open_cache
 from opforge.build.compile import compile_units, link
 from opforge.build.toolchain import find_compiler
-from opforge.codegen.units import Unit
+from opforge.codegen import Unit, table_unit
+from opforge.codegen.cuda import cuda_unit
+from opforge.codegen.units import cpp_string
 from opforge.cuda.source import includes, rewrite
 from opforge.errors import ArgumentError, CorruptFileError
+from opforge.schema import Operator
 
-__all__ = ["MODES", "ORDERS", "Emulated", "Mode", "emulate"]
+__all__ = ["MODES", "ORDERS", "Emulated", "Mode", "emulate", "emulate_operators"]
 
 Mode = Literal["plain", "address", "thread"]
 MODES: Final = ("plain", "address", "thread")
@@ -91,49 +95,80 @@ def emulate(
         BuildError: the compiler refuses a source.
     """
     paths = [Path(sources)] if isinstance(sources, str | Path) else [Path(path) for path in sources]
-    if mode not in MODES:
-        raise ArgumentError("no such mode of the emulator", where="emulate", expected=", ".join(MODES), got=str(mode))
     if not paths:
         raise ArgumentError("no CUDA source", where="emulate", expected="one .cu file or more")
-    compiler = find_compiler()
-    units, headers = _translated(paths)
-    every = _flags(mode, flags)
-    key = _key([str(compiler), *every, *(u.text for u in units), *headers.values()])
-    name = name or f"cuda-{paths[0].stem}"
-    cache = open_cache()
-    done = cache.lookup(name, key)
-    if done is None:
-        with cache.lock(name, key):
-            done = cache.lookup(name, key)
-            if done is None:
-                done = _build(paths, units, headers, every, mode, name, key)
-    return Emulated(done, mode)
+    units = [_translated(f"{number}_{path.stem}.cpp", path) for number, path in enumerate(paths)]
+    headers: dict[str, str] = {}
+    for path in paths:
+        _add_headers(headers, path.read_text(encoding="utf-8"), path.parent)
+    where = ", ".join(map(str, paths))
+    return _built(units, headers, mode, flags, name or f"cuda-{paths[0].stem}", where, paths)
 
 
-def _build(
-    paths: Sequence[Path],
+def emulate_operators(operators: Sequence[Operator], *, mode: Mode = "plain") -> Emulated:
+    """Compile the CUDA kernels of formula operators for the CPU, as a kernel library with a table of its own.
+
+    Args:
+        operators: formula operators, gradients among them.
+        mode: as of `emulate`.
+
+    Raises:
+        ArgumentError: no such mode, or no operator.
+        InternalError: an operator has no formula.
+        ToolchainError: there is no C++ compiler.
+    """
+    if not operators:
+        raise ArgumentError("no operator", where="emulate_operators", expected="one formula operator or more")
+    units: list[Unit] = []
+    headers: dict[str, str] = {}
+    for operator in operators:
+        unit = cuda_unit(operator)
+        units.append(Unit(f"{unit.name}.cpp", f"{_BEGIN}{rewrite(unit.text, unit.name)}"))
+        _add_headers(headers, unit.text, Path())
+    key = operators[0].key
+    hashes = "-".join(operator.schema_hash for operator in operators)
+    table = replace(
+        table_unit(operators, f"{key} emulated", "0", "cuda"),
+        flags=(f"-DOPFORGE_CONTENT_HASH={cpp_string(hashes)}", f"-DOPFORGE_BUILD={cpp_string('CUDA emulator')}"),
+    )
+    name = f"cuda-{operators[0].host_namespace}_{operators[0].host_name}_v{operators[0].since_version}"
+    return _built([*units, table], headers, mode, (), name, key, ())
+
+
+def _built(
     units: Sequence[Unit],
     headers: dict[str, str],
-    flags: Sequence[str],
     mode: Mode,
+    flags: Sequence[str],
     name: str,
-    key: str,
-) -> Path:
-    import time
-
-    cache, compiler, started = open_cache(), find_compiler(), time.time_ns()
-    with cache.workspace(name, key) as work:
-        for header, text in headers.items():
-            (work / header).parent.mkdir(parents=True, exist_ok=True)
-            (work / header).write_text(text, encoding="utf-8")
-        where = ", ".join(map(str, paths))
-        scheduler = Unit("scheduler.cpp", '#include "opforge/cuda/scheduler.cpp.h"\n')
-        objects, files, _ = compile_units(compiler, units, flags, work, where)
-        more, _, _ = compile_units(compiler, [scheduler], (*_COMMON, *_folders(), *_SCHEDULER[mode]), work, where)
-        output = work / f"{name}.so"
-        link(compiler, [*objects, *more], output, ("-shared", "-fPIC", *_SANITIZE[mode]), where)
-        outside = [file for file in files if work not in file.parents]
-        return cache.publish(name, key, output, [*outside, *paths], key, started)
+    where: str,
+    paths: Sequence[Path],
+) -> Emulated:
+    if mode not in MODES:
+        raise ArgumentError("no such mode of the emulator", where="emulate", expected=", ".join(MODES), got=str(mode))
+    compiler, cache = find_compiler(), open_cache()
+    every = _flags(mode, flags)
+    key = _key([str(compiler), *every, *(part for u in units for part in (u.text, *u.flags)), *headers.values()])
+    done = cache.lookup(name, key)
+    if done is not None:
+        return Emulated(done, mode)
+    with cache.lock(name, key):
+        done = cache.lookup(name, key)  # another process may have finished it
+        if done is not None:
+            return Emulated(done, mode)
+        started = time.time_ns()
+        with cache.workspace(name, key) as work:
+            for header, text in headers.items():
+                (work / header).parent.mkdir(parents=True, exist_ok=True)
+                (work / header).write_text(text, encoding="utf-8")
+            scheduler = Unit("scheduler.cpp", '#include "opforge/cuda/scheduler.cpp.h"\n')
+            objects, files, _ = compile_units(compiler, units, every, work, where)
+            plain = (*_COMMON, *_folders(), *_SCHEDULER[mode])
+            more, _, _ = compile_units(compiler, [scheduler], plain, work, where)
+            output = work / f"{name}.so"
+            link(compiler, [*objects, *more], output, ("-shared", "-fPIC", *_SANITIZE[mode]), where)
+            outside = [file for file in files if work not in file.parents]
+            return Emulated(cache.publish(name, key, output, [*outside, *paths], key, started), mode)
 
 
 _COMMON: Final = (
@@ -158,28 +193,29 @@ def _flags(mode: Mode, more: Sequence[str]) -> tuple[str, ...]:
     return (*_COMMON, "-fvisibility=default", "-w", "-I.", *_SANITIZE[mode], *_folders(), *more)
 
 
-def _translated(paths: Sequence[Path]) -> tuple[list[Unit], dict[str, str]]:
-    """Translate the sources and what they include from beside them."""
-    units, headers = [], {}
-    for number, path in enumerate(paths):
-        text = path.read_text(encoding="utf-8")
-        body = rewrite(text, str(path.resolve()))
-        units.append(Unit(f"{number}_{path.stem}.cpp", f'#include "opforge/cuda/emulator.h"\n{body}'))
-        waiting = [(path.parent, one) for one in includes(text)]
-        while waiting:
-            folder, one = waiting.pop()
-            file = folder / one
-            if one in headers or not file.is_file():
-                continue
-            inner = file.read_text(encoding="utf-8")
-            headers[one] = rewrite(inner, str(file.resolve()))
-            waiting += [(folder, name) for name in includes(inner)]
-    return units, headers
+_BEGIN: Final = '#include "opforge/cuda/emulator.h"\n'
+
+
+def _translated(name: str, path: Path) -> Unit:
+    return Unit(name, _BEGIN + rewrite(path.read_text(encoding="utf-8"), str(path.resolve())))
+
+
+def _add_headers(headers: dict[str, str], text: str, folder: Path) -> None:
+    """Translate what a source includes in quotes, from beside it, and our own .cuh files."""
+    waiting = [(folder, one) for one in includes(text)]
+    while waiting:
+        beside, one = waiting.pop()
+        file = next((f for f in (beside / one, _paths.include_dir() / one) if f.is_file()), None)
+        if one in headers or file is None or (file != beside / one and file.suffix != ".cuh"):
+            continue
+        inner = file.read_text(encoding="utf-8")
+        headers[one] = rewrite(inner, str(file.resolve()))
+        waiting += [(beside, name) for name in includes(inner)]
 
 
 def _key(parts: Sequence[Any]) -> str:
     folder = _paths.include_dir() / "opforge"
-    ours = [path.read_bytes() for path in sorted((folder / "cuda").rglob("*.h"))]
+    ours = [path.read_bytes() for path in sorted((folder / "cuda").rglob("*.*h"))]
     digest = hashlib.sha256()
     for part in [*(str(part).encode() for part in parts), *ours]:
         digest.update(len(part).to_bytes(8, "little") + part)

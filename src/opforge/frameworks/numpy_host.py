@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opforge.build import LoadedLibrary, library_for
+from opforge.build import LoadedLibrary, abi, library_for
 from opforge.build.invoke import Array, invoke
 from opforge.errors import DtypeError
 from opforge.schema import ABSENT
@@ -23,6 +23,7 @@ def call(
     attributes: Mapping[str, object],
     *,
     library: LoadedLibrary | None = None,
+    device: int = abi.DEVICE_CPU,
 ) -> Any:  # noqa: ANN401
     """Compute `operator` with its compiled (or interpreted) kernel.
 
@@ -31,6 +32,7 @@ def call(
         tensors: per input parameter an array, a number, None (absent optional) or a tuple (variadic).
         attributes: as the caller gave them.
         library: holds the kernel; None = the one that is built, or interpreted, for the operator.
+        device: type of device of the kernel, one that reads the host's memory: the CPU, or an emulated one.
 
     Returns:
         One array, or a tuple where the signature has several outputs. Inputs are never written or aliased.
@@ -54,7 +56,7 @@ def call(
         outputs.append([(_shape(shape), dtype or f64) for (shape, dtype), _ in zip(rows, range(count), strict=False)])
         position += count
     results = invoke(
-        row.kernel_for(choice),
+        row.kernel_for(choice, device),
         [[array for array in group if array is not None] for group in groups],
         outputs,
         [(a.kind, binding.attributes[a.name]) for a in operator.signature.attributes],
