@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from opforge.cli._targets import load_operators, split_target
 from opforge.report import KINDS, Section, missing
 
 __all__ = ["Gathered", "Options", "gather"]
@@ -21,6 +22,8 @@ _MOST_SECONDS = 900.0
 _PROFILED = ("opforge", "onnxruntime", "openvino")
 """Engines that say what their nodes take, as far as a report sets them side by side."""
 _WORDS = 1500
+_FAULTS = ("BuildError", "CheckFailure", "CorruptFileError", "InternalError", "MissingOperatorError", "SchemaError")
+"""Errors that are findings about the target; others say that a command has nothing to say of it."""
 
 
 @dataclass(frozen=True)
@@ -110,18 +113,18 @@ class _Runner:
         o = self._options
         self._section("check", ["check", self._target, "--level", o.level])
         model = self._folder / "operator.onnx"
-        exported = self._run(["export", self._target, "-o", str(model)])
+        one = len(load_operators(self._target)) == 1
+        exported = self._run(["export", self._target, "-o", str(model)]) if one else {}
         if model.is_file():
-            self._options = Options(
-                **{**vars(o), "packages": [*o.packages, self._target.rpartition(":")[0] or self._target]}
-            )
+            where = split_target(self._target)[0]
+            self._options = replace(o, packages=[*o.packages, where])
             self._engines(str(model))
             self._section("inspect", ["inspect", str(model), "--nodes"])
             self._program(model, stress=False)
         else:
-            why = _reason(exported) or "no model was made."
+            why = _reason(exported) or "It is about a model or one operator; name one, as PACKAGE:Operator"
             for kind in ("compare", "bench", "profile", "inspect", "memory"):
-                self._left_out(kind, f"Not one operator that a model of one node shows: {why}")
+                self._left_out(kind, why)
         self._stress(self._target)
 
     def _engines(self, model: str) -> None:
@@ -161,7 +164,6 @@ class _Runner:
 
     def _section(self, kind: str, words: Sequence[str]) -> None:
         if kind not in self._options.kinds:
-            self._left_out(kind, "It was not asked for.")
             return
         content = self._run(words)
         why = _reason(content)
@@ -169,11 +171,14 @@ class _Runner:
             self.found.results.append((f"opforge {words[0]}", content))
         elif content.get("broken"):
             self.found.others.append(Section(kind, KINDS[kind].title, "failed", f"The command itself failed: {why}"))
+        elif content["error"].get("type") in _FAULTS:
+            self.found.others.append(Section(kind, KINDS[kind].title, "failed", why))
         else:
             self._left_out(kind, why)
 
     def _left_out(self, kind: str, why: str) -> None:
-        self.found.others.append(missing(KINDS[kind], why))
+        if kind in self._options.kinds:
+            self.found.others.append(missing(KINDS[kind], why))
 
     def _run(self, words: Sequence[str]) -> Any:  # noqa: ANN401 - parsed JSON
         """Run one command; its JSON, or ``{"error": ...}``, with ``broken`` where the command is at fault."""

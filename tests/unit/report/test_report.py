@@ -214,3 +214,52 @@ def test_wrong_use(opforge, tmp_path, monkeypatch, words, said):
 def test_an_adapter_names_what_is_missing():
     with pytest.raises(ArgumentError, match="make it again: opforge compare MODEL --json"):
         adapted({"reference": "r", "rows": [{"engine": "e"}], "skipped": {}}, "x.json")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """A .bin of one product, and its model."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    import opforge as of
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", "N"]) for n in "xy")
+    nodes = [helper.make_node("MatMul", ["x", "x"], ["t"]), helper.make_node("Softmax", ["t"], ["y"])]
+    path = tmp_path_factory.mktemp("program") / "net.onnx"
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    of.compile(path, path.with_suffix(".bin"))
+    return path.with_suffix(".bin")
+
+
+def test_a_target_is_gathered_by_its_own_commands(opforge, program, tmp_path):
+    only = ["--only", "inspect", "--only", "memory", "--only", "bench"]
+    done = opforge("report", program, *only, "--size", "N=8", "-o", tmp_path / "report.json", "--json")
+    assert done.code == 0, done.err
+    sections = {s["kind"]: s for s in done.json["sections"]}
+    assert set(sections) == {"bench", "inspect", "memory"}
+    assert sections["bench"]["state"] == "missing"
+    assert "give the .onnx. To get it: opforge bench MODEL --json" in sections["bench"]["summary"]
+    assert sections["memory"]["content"]["inputs"] == {"x": [8, 8]}
+    lines = [row["line"] for row in done.json["provenance"]["commands"]]
+    assert lines == [f"opforge inspect {program} --nodes", f"opforge inspect {program} --memory --size N=8"]
+    assert len(done.json["provenance"]["files"][str(program)]) == 64
+
+
+def test_a_damaged_file_and_a_command_that_breaks_have_failed(opforge, program, tmp_path, monkeypatch):
+    damaged = tmp_path / "damaged.bin"
+    damaged.write_bytes(program.read_bytes()[:200])
+    words = ["--only", "inspect", "-o", tmp_path / "report.json", "--json"]
+    done = opforge("report", damaged, *words)
+    assert done.code == 1
+    (section,) = done.json["sections"]
+    assert section["state"] == "failed"
+    assert "damaged.bin" in section["summary"]
+    (tmp_path / "sitecustomize.py").write_text("import os, sys\nif 'inspect' in sys.orig_argv: os.abort()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = opforge("report", program, *words)
+    assert done.code == 1
+    (section,) = done.json["sections"]
+    assert section["state"] == "failed"
+    assert section["summary"].startswith("The command itself failed: exit code -6")

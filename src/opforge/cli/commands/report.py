@@ -105,7 +105,7 @@ def command(
     name_origins(content for _, content in results)
     sections = [adapted(content, where) for where, content in results] + others
     subject = title or (targets[0] if targets else ", ".join(path.name for path in files))
-    report = Report(subject, _ordered(sections), provenance(hashed, commands))
+    report = Report(subject, _ordered(sections, kinds), provenance(hashed, commands))
     written = outputs or (Path("report.html"),)
     for path in written:
         write(report, path)
@@ -123,11 +123,15 @@ def command(
     return 1 if report.failed else 0
 
 
-def _ordered(sections: list[Section]) -> list[Section]:
-    """Put sections in the order of the kinds; a kind that is nowhere is said, but for the suite, which few have."""
+def _ordered(sections: list[Section], asked: tuple[str, ...]) -> list[Section]:
+    """Put sections in the order of the kinds; a kind that is nowhere is said where it was asked for.
+
+    Without ``--only`` every kind is asked for, but the suite, which few have.
+    """
     present = {section.kind for section in sections if section.state != "missing"}
     every = [section for section in sections if section.state != "missing" or section.kind not in present]
     said = {section.kind for section in every} | {"suite"}
-    every += [missing(kind, "No result of it was given.") for kind in KINDS.values() if kind.name not in said]
+    absent = [kind for kind in KINDS.values() if kind.name not in said and (not asked or kind.name in asked)]
+    every += [missing(kind, "No result of it was given") for kind in absent]
     names = list(KINDS)
     return sorted(every, key=lambda section: names.index(section.kind))
