@@ -145,7 +145,7 @@ def test_what_a_screen_reader_hears(show):
         "- main:",
         "- contentinfo:",
         '- columnheader "question"',
-        '- rowheader "a::Good"',
+        '- rowheader "numpy"',
         '- region "Map of errors":',
         '- img "Graph of 2 nodes',
     ):

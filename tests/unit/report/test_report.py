@@ -58,10 +58,17 @@ def test_verdicts_and_sentences(report):
 
 def test_the_matrix_and_the_map_of_errors(report):
     matrix = next(b for b in section(report, "check").blocks if b.title == "Operators and hosts")
-    assert [c.name for c in matrix.columns] == ["subject", "itself", "numpy", "torch", "jax"]
-    good, bad = matrix.rows
-    assert [getattr(v, "text", v) for v in good] == ["a::Good", "1", "2", "1", "left out"]
-    assert [getattr(v, "tone", v) for v in bad] == ["a::Bad", "good", "good", "bad", "quiet"]
+    assert [c.name for c in matrix.columns] == ["host", "a::Good", "a::Bad"]
+    assert [[getattr(v, "text", v) for v in row] for row in matrix.rows] == [
+        ["itself", "1", "1"],
+        ["numpy", "2", "2"],
+        ["torch", "1", "1 of 2 FAILED"],
+        ["jax", "left out", "-"],
+    ]
+    assert [v.tone for v in matrix.rows[2][1:]] == ["good", "bad"]
+    many = adapted({"passed": True, "reports": [results.check()["reports"][0]] * 5}, "check")
+    across = next(b for b in many.blocks if b.title == "Operators and hosts")
+    assert [c.name for c in across.columns] == ["subject", "itself", "numpy", "torch", "jax"]
     heat = next(b for b in section(report, "compare").blocks if b.title == "Map of errors")
     assert [[getattr(v, "tone", v) for v in row] for row in heat.rows] == [
         ["y", "heat1", "heat5"],

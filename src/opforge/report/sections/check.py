@@ -12,6 +12,7 @@ from opforge.report.sections._words import counted, first_line, mark, subject_na
 __all__ = ["section"]
 
 _SHOWN = 200
+_FEW = 8
 
 
 def section(content: Mapping[str, Any]) -> Section:
@@ -48,11 +49,13 @@ def _host(row: Mapping[str, Any]) -> str:
 
 def _matrix(reports: Sequence[Mapping[str, Any]]) -> Table:
     hosts = _ordered(_host(row) for report in reports for row in report["rows"])
-    rows: list[list[Value]] = []
-    for report in reports:
-        cells = [_cell([row for row in report["rows"] if _host(row) == host]) for host in hosts]
-        rows.append([subject_name(report["subject"]), *cells])
+    names = [subject_name(report["subject"]) for report in reports]
+    cells = [[_cell([row for row in report["rows"] if _host(row) == host]) for host in hosts] for report in reports]
     note = "How many checks passed in each host; “itself” is what needs none, such as the declaration."
+    if len(hosts) > len(reports):  # the longer side downwards, so that it is seen whole
+        turned: list[list[Value]] = [[host, *(row[k] for row in cells)] for k, host in enumerate(hosts)]
+        return Table("Operators and hosts", _columns("host", *names), turned, note)
+    rows: list[list[Value]] = [[name, *row] for name, row in zip(names, cells, strict=True)]
     return Table("Operators and hosts", _columns("subject", *hosts), rows, note)
 
 
@@ -75,7 +78,12 @@ def _kinds(reports: Sequence[Mapping[str, Any]]) -> Table:
                 kinds[row["check"]] += 1
                 bad[row["check"]] += not row["passed"]
     rows = [(kind, count, mark(not bad[kind])) for kind, count in kinds.most_common()]
-    return Table("What was checked", [Column("check"), Column("how often", True), Column("verdict")], rows)
+    return Table(
+        "What was checked",
+        [Column("check"), Column("how often", True), Column("verdict")],
+        rows,
+        folded=len(rows) > _FEW,
+    )
 
 
 def _failures(failures: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Table:
