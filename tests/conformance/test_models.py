@@ -68,8 +68,7 @@ def test_every_reason_has_words():
     assert rows and all(bool(row[-1]) != row[-2] for row in rows)
 
 
-@pytest.mark.parametrize("name", ["branches", "versions"])
-@pytest.mark.parametrize("command", ["compare", "bench"])
+@pytest.mark.parametrize("command, name", [("compare", "branches"), ("bench", "versions")])
 def test_the_commands_take_them_with_all_engines(command, name, capsys):
     model = MODELS[name]
     packages = [word for package in model.packages for word in ("--package", package)]

@@ -98,7 +98,8 @@ def _nodes_title(count: int) -> str:
 
 def print_comparison(result: Comparison, findings: Sequence[Finding], precision: Precision | None, worst: int) -> None:
     """Print the table, what failed, and the searches' results."""
-    table(_title(result), _HEAD, _rows(result))
+    if result.rows:
+        table(_title(result), _HEAD, _rows(result))
     for line in _words(result):
         click.echo(line)
     for finding in findings:
@@ -114,7 +115,9 @@ def write_markdown(
     model: str, result: Comparison, findings: Sequence[Finding], precision: Precision | None, worst: int
 ) -> str:
     """Write the same as Markdown."""
-    parts = [f"# {model}\n", _title(result).capitalize() + ".\n", markdown(_HEAD, _rows(result))]
+    parts = [f"# {model}\n"]
+    if result.rows:
+        parts += [_title(result).capitalize() + ".\n", markdown(_HEAD, _rows(result))]
     parts += ["\n".join(f"- {line}" for line in _words(result)) + "\n" if any(True for _ in _words(result)) else ""]
     if findings:
         parts.append("## First differences\n")

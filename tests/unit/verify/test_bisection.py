@@ -9,7 +9,8 @@ import opforge as of
 from opforge.errors import ArgumentError
 from opforge.verify import _engines
 from opforge.verify.bisection import first_difference
-from tests.unit.verify.planted import Planted
+from tests.unit.verify.engines_with_faults import Planted
+from tests.unit.verify.faulty import forget
 
 OURS = "com.example"
 KINDS = ("Add", "Mul", "Sub", "Div")
@@ -184,3 +185,41 @@ def test_onnx_models_are_left_as_they_are(plant, tmp_path):
     assert proto.SerializeToString() == before
     onnx.save(proto, tmp_path / "m.onnx")
     assert search(tmp_path / "m.onnx").nodes[0]["name"] == "n20"
+
+
+_KERNEL = """
+#include "opforge/kernel.h"
+using namespace opforge;
+Status twist(Context&, View<const float, 2> x, View<float, 2> y) {
+  for (int64_t i = 0; i < x.shape(0); ++i) {
+    for (int64_t j = 0; j < x.shape(1); ++j) y(i, j) = x(i, j) * (j == 4 && i == 2 ? 1.05f : 1.0f) + 0.25f;
+  }
+  return kOk;
+}
+"""
+_DECLARED = """
+import opforge as of
+
+twist = of.kernel(
+    "test.bisection::Twist", "(x: T[m, n]) -> (y: T[m, n])", types={"T": ["f32"]}, sources=["cpu.cc"],
+    reference=lambda x: x + 0.25, differentiable=False,
+)
+"""
+
+
+@pytest.mark.compiler
+def test_a_kernel_that_is_wrong_at_one_element(tmp_path):
+    """The kernel of an author, in opforge's own engine, between 99 nodes that the compiler fuses as it likes."""
+    (tmp_path / "op.py").write_text(_DECLARED)
+    (tmp_path / "cpu.cc").write_text(_KERNEL)
+    (operator,) = of.load(tmp_path / "op.py")
+    try:
+        proto = hundred()
+        node = proto.graph.node[58]
+        node.CopyFrom(helper.make_node("Twist", node.input[:1], node.output, node.name, domain="test.bisection"))
+        proto.opset_import.append(helper.make_opsetid("test.bisection", 1))
+        found = first_difference(proto, x(), engine="opforge", reference="reference")
+    finally:
+        forget(operator)
+    assert [n["name"] for n in found.nodes] == ["n58"] and found.verdict == "wrong"
+    assert found.nodes[0]["operator"] == "test.bisection::Twist" and "at [2, 4]" in found.detail

@@ -17,7 +17,7 @@ from opforge.verify._measures import measure, ulps
 from opforge.verify._process import EngineProcess
 from opforge.verify._tolerances import Tolerances
 from opforge.verify.precision import precision
-from tests.unit.verify.planted import Planted
+from tests.unit.verify.engines_with_faults import Planted
 
 
 def small(dtype=TensorProto.FLOAT, nodes=None, outputs=("y",)):
