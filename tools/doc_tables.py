@@ -105,6 +105,16 @@ def litert_operators() -> str:
     return ", ".join(f"`{name}`" for name in sorted(ROWS)) + "\n"
 
 
+def advice() -> str:
+    """The rules by which profiles are looked at."""
+    from opforge.profiling import RULES
+
+    rows = [
+        (rule.name, f"{'below' if rule.below else 'from'} {rule.threshold:g} {rule.unit}", rule.hint) for rule in RULES
+    ]
+    return _rows(("rule", "looks at figures", "what may be done"), rows)
+
+
 def errors() -> str:
     """The exception classes."""
     from opforge import errors as defined
@@ -136,6 +146,7 @@ def commands() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "advice": advice,
     "commands": commands,
     "errors": errors,
     "functions": functions,

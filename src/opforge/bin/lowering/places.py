@@ -16,7 +16,7 @@ __all__ = ["keep_names", "names_of", "place_of", "places_of"]
 _SCOPES, _TRACE = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace"
 _FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)', re.MULTILINE)
 _OTHERS = re.compile(r"(site-packages|dist-packages|src)/(torch|onnxscript|opforge)/")
-"""Packages whose lines say nothing of the model, unless there are no others."""
+"""Packages whose lines say nothing of the model."""
 
 
 def names_of(model: ir.Model) -> set[str]:
@@ -65,7 +65,7 @@ def _source(trace: str) -> str:
     Folders further out differ from machine to machine and tell more than a model should.
     """
     frames = _FRAME.findall(trace)
-    own = [frame for frame in frames if not _OTHERS.search(frame[0])] or frames
+    own = [frame for frame in frames if not _OTHERS.search(frame[0])]
     if not own:
         return ""
     file, line = own[-1]
