@@ -107,17 +107,17 @@ std::string kind_of(const std::string& key) {
   return kind;
 }
 
-const Plan* define(const opforge_operator* table) {
+// Returns the kind and the plan; both stay, for a net keeps the pointer to the name that it is given.
+const std::pair<const std::string, std::unique_ptr<Plan>>& define(const opforge_operator* table) {
   auto plan = std::make_unique<Plan>(table);
-  const std::string kind = kind_of(plan->key);
   const std::lock_guard<std::mutex> guard(registry().lock);
-  std::unique_ptr<Plan>& known = registry().plans[kind];
-  if (known != nullptr) {
-    check_same(*known, *plan, kind, "ncnn");
+  const auto known = registry().plans.try_emplace(kind_of(plan->key)).first;
+  if (known->second != nullptr) {
+    check_same(*known->second, *plan, known->first, "ncnn");
   } else {
-    known = std::move(plan);
+    known->second = std::move(plan);
   }
-  return known.get();
+  return *known;
 }
 
 int register_library(void* net, opforge_library_fn entry, const std::string& where) {
@@ -136,9 +136,8 @@ int register_library(void* net, opforge_library_fn entry, const std::string& whe
   int count = 0;
   for (int32_t k = 0; k < library->n_operators; ++k) {
     if ((library->operators[k]->flags & OPFORGE_OPERATOR_GRADIENT) != 0) continue;
-    const Plan* const plan = define(library->operators[k]);
-    ncnn_net_register_custom_layer_by_type(net, kind_of(plan->key).c_str(), &create, &destroy,
-                                           const_cast<Plan*>(plan));
+    const auto& known = define(library->operators[k]);
+    ncnn_net_register_custom_layer_by_type(net, known.first.c_str(), &create, &destroy, known.second.get());
     ++count;
   }
   return count;

@@ -39,8 +39,14 @@ struct Kind {
   void (*destroy)(Layer*, void*);
   void* user;
 };
-struct Net {
-  std::map<std::string, Kind> kinds;
+struct Net {  // keeps the pointers to names, as ncnn does
+  std::vector<std::pair<const char*, Kind>> kinds;
+  const Kind* find(const std::string& name) const {
+    for (const auto& entry : kinds) {
+      if (name == entry.first) return &entry.second;
+    }
+    return nullptr;
+  }
 };
 
 static int live_tensors = 0;
@@ -114,7 +120,7 @@ void* ncnn_paramdict_get_array(void* d, int id, void* otherwise) {
 int ncnn_option_get_num_threads(void*) { return 1; }
 void ncnn_net_register_custom_layer_by_type(void* net, const char* kind, Layer* (*create)(void*),
                                             void (*destroy)(Layer*, void*), void* user) {
-  static_cast<Net*>(net)->kinds[kind] = {create, destroy, user};
+  static_cast<Net*>(net)->kinds.push_back({kind, {create, destroy, user}});
 }
 }
 
@@ -127,7 +133,9 @@ int main() {
   const int registered = opforge_ncnn_register(&net, library.c_str());
   std::cout << "registered " << registered << "\n";
   if (registered < 0) return std::cout << opforge_ncnn_error() << "\n", 0;
-  if (net.kinds.count(kind) == 0) return std::cout << "no such kind\n", 0;
+  const std::string noise(4096, 'x');  // over what was freed
+  const Kind* const found = net.find(kind);
+  if (found == nullptr || noise.empty()) return std::cout << "no such kind\n", 0;
   Dict dict;
   int count = 0;
   std::cin >> count;
@@ -138,7 +146,7 @@ int main() {
     row.first = type;
     for (int32_t word; n-- > 0 && std::cin >> word;) row.second.push_back(word);
   }
-  Layer* layer = net.kinds[kind].create(net.kinds[kind].user);
+  Layer* layer = found->create(found->user);
   if (layer->load_param(layer, &dict) != 0)
     return std::cout << "load_param " << opforge_ncnn_error() << "\n", 0;
   for (const auto& flag : layer->flags) std::cout << flag.first << " " << flag.second << "\n";
@@ -180,6 +188,6 @@ int main() {
     ncnn_mat_destroy(top);
   }
   for (void* bottom : bottoms) ncnn_mat_destroy(bottom);
-  net.kinds[kind].destroy(layer, net.kinds[kind].user);
+  found->destroy(layer, found->user);
   std::cout << "left " << live_tensors << "\n";
 }

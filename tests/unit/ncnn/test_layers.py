@@ -220,7 +220,7 @@ def rows():
             yield pytest.param(name, *case, id=f"{name}-{k}")
 
 
-@pytest.mark.parametrize("name, inputs, constants, attributes", rows())
+@pytest.mark.parametrize("name, inputs, constants, attributes", list(rows()))
 def test_a_layer_gives_what_onnx_runtime_gives(agree, name, inputs, constants, attributes):
     low, high = RANGES.get(name, (-1.0, 1.0))
     arrays = {n: draw(shape, seed=k, low=low, high=high) for k, (n, shape) in enumerate(inputs.items())}
