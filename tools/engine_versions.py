@@ -1,6 +1,6 @@
-"""Run the tests of the ONNX Runtime adapter with each version that it is promised for; one binary serves all.
+"""Run the tests of an adapter with each version of its engine that it is promised for; one binary serves all.
 
-Each version is installed into a folder of its own under build/onnxruntime, without dependencies, and stands before the
+Each version is installed into a folder of its own under build/, without dependencies, and stands before the
 environment's own on the path.
 """
 
@@ -13,29 +13,36 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSIONS = ROOT / "requirements" / "onnxruntime.txt"
+PACKAGES = {"onnxruntime": "tests/unit/onnxruntime", "ai-edge-litert": "tests/unit/litert"}
+"""Package -> its tests; requirements/PACKAGE.txt lists the versions."""
 
 
-def install(version: str) -> Path:
+def install(package: str, version: str) -> Path:
     """Return the folder that holds the version."""
-    folder = ROOT / "build" / "onnxruntime" / version
-    if not (folder / "onnxruntime").is_dir():
+    folder = ROOT / "build" / package / version
+    if not (folder / package.replace("-", "_")).is_dir():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
-        subprocess.run([*pip, f"onnxruntime=={version}"], check=True)
+        subprocess.run([*pip, f"{package}=={version}"], check=True)
     return folder
 
 
 def main(arguments: list[str]) -> int:
     """Run the tests; returns 1 when a version fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("versions", nargs="*", default=VERSIONS.read_text(encoding="utf-8").split())
+    parser.add_argument("versions", nargs="*", help="PACKAGE==VERSION; all where none is named")
+    named = parser.parse_args(arguments).versions or [
+        f"{package}=={version}"
+        for package in PACKAGES
+        for version in (ROOT / "requirements" / f"{package}.txt").read_text(encoding="utf-8").split()
+    ]
     failed = []
-    for version in parser.parse_args(arguments).versions:
-        path = os.pathsep.join([str(install(version)), str(ROOT / "src"), str(ROOT)])
-        print(f"ONNX Runtime {version}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/onnxruntime"]
+    for name in named:
+        package, _, version = name.partition("==")
+        path = os.pathsep.join([str(install(package, version)), str(ROOT / "src"), str(ROOT)])
+        print(f"{package} {version}", flush=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", PACKAGES[package]]
         if subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False).returncode:
-            failed.append(version)
+            failed.append(name)
     print(f"failed with {', '.join(failed)}" if failed else "passed with every version")
     return 1 if failed else 0
 

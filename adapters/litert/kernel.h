@@ -37,12 +37,26 @@ class Failures {
 // A tensor of LiteRT, mapped while a kernel runs.
 class Mapped {
  public:
-  Mapped(TensorBuffer* buffer, LockMode mode, const std::string& where) : buffer_(buffer) {
+  Mapped() = default;
+  ~Mapped() {
+    if (locked_) api().UnlockTensorBuffer(buffer_);
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+
+  // parameter: of the inputs, -1 = an output; for messages.
+  void map(TensorBuffer* buffer, LockMode mode, const Plan& plan, int32_t parameter) {
+    const auto fail = [&](opforge_status status, const char* what, const std::string& expected = "",
+                          const std::string& got = "") {
+      const std::string where = parameter < 0 ? plan.where : argument(plan, static_cast<size_t>(parameter));
+      throw failure(status, where, what, expected, got);
+    };
+    buffer_ = buffer;
     TensorType type{};
     size_t bytes = 0;
     if (api().GetTensorBufferTensorType(buffer, &type) != kOk ||
         api().GetTensorBufferSize(buffer, &bytes) != kOk || type.layout.rank() > kMaxRank) {
-      throw failure(OPFORGE_STATUS_INTERNAL, where, "LiteRT does not tell the type of a tensor");
+      fail(OPFORGE_STATUS_INTERNAL, "LiteRT does not tell the type of a tensor");
     }
     rank_ = type.layout.rank();
     dtype_ = dtype_of(type.element_type);
@@ -52,24 +66,19 @@ class Mapped {
       dims_[d] = type.layout.dims[d];
       const size_t size = dims_[d] < 0 ? 0 : static_cast<size_t>(dims_[d]);
       if (dims_[d] < 0 || (size != 0 && needed > SIZE_MAX / size)) {
-        throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, where, "a tensor without a size");
+        fail(OPFORGE_STATUS_INVALID_ARGUMENT, "a tensor without a size");
       }
       needed *= size;
     }
     if (needed > bytes) {
-      throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, where, "a tensor is larger than its memory",
-                    std::to_string(needed) + " bytes", std::to_string(bytes));
+      fail(OPFORGE_STATUS_INVALID_ARGUMENT, "a tensor is larger than its memory",
+           std::to_string(needed) + " bytes", std::to_string(bytes));
     }
     if (api().LockTensorBuffer(buffer, &data_, mode) != kOk) {
-      throw failure(OPFORGE_STATUS_INTERNAL, where, "LiteRT does not map a tensor");
+      fail(OPFORGE_STATUS_INTERNAL, "LiteRT does not map a tensor");
     }
     locked_ = true;
   }
-  ~Mapped() {
-    if (locked_) api().UnlockTensorBuffer(buffer_);
-  }
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
 
   // The dimensions stay this object's.
   opforge_tensor view() {
@@ -84,7 +93,7 @@ class Mapped {
   int32_t element_type() const { return element_type_; }
 
  private:
-  TensorBuffer* buffer_;
+  TensorBuffer* buffer_ = nullptr;
   void* data_ = nullptr;
   int64_t dims_[kMaxRank] = {};
   int32_t rank_ = 0, element_type_ = 0;
@@ -226,15 +235,15 @@ inline void Kernel::run(size_t inputs, TensorBuffer* const* given, size_t output
   const NodeOptions& node = options();
   Small<int32_t, 8> counts;
   divide_inputs(inputs, &counts);
-  std::vector<std::unique_ptr<Mapped>> mapped;
+  const std::unique_ptr<Mapped[]> mapped(new Mapped[inputs + outputs]);
   Small<opforge_tensor, 8> in, out;
   size_t flat = 0;
   for (size_t p = 0; p < counts.size(); ++p) {
     for (int32_t k = 0; k < counts[p]; ++k, ++flat) {
-      mapped.push_back(std::make_unique<Mapped>(given[flat], kRead, argument(plan_, p)));
-      in.push_back(mapped.back()->view());
+      mapped[flat].map(given[flat], kRead, plan_, static_cast<int32_t>(p));
+      in.push_back(mapped[flat].view());
       if (in.back().dtype.bits == 0) {
-        throw foreign_dtype(plan_, p, "LiteRT's type " + std::to_string(mapped.back()->element_type()));
+        throw foreign_dtype(plan_, p, "LiteRT's type " + std::to_string(mapped[flat].element_type()));
       }
     }
   }
@@ -243,13 +252,14 @@ inline void Kernel::run(size_t inputs, TensorBuffer* const* given, size_t output
   if (static_cast<size_t>(bound.outputs()) != outputs)
     throw wrong_outputs(plan_, static_cast<size_t>(bound.outputs()), outputs);
   for (size_t k = 0; k < outputs; ++k) {
-    mapped.push_back(std::make_unique<Mapped>(made[k], kWrite, plan_.where));
-    out.push_back(mapped.back()->view());
+    Mapped& place = mapped[inputs + k];
+    place.map(made[k], kWrite, plan_, -1);
+    out.push_back(place.view());
     const auto index = static_cast<int32_t>(k);
     if (!detail::same(out[k].dtype, bound.dtype(index))) {
       throw failure(OPFORGE_STATUS_TYPE, plan_.where, "the model gives an output another dtype",
                     detail::dtype_name(bound.dtype(index)),
-                    out[k].dtype.bits == 0 ? "LiteRT's type " + std::to_string(mapped.back()->element_type())
+                    out[k].dtype.bits == 0 ? "LiteRT's type " + std::to_string(place.element_type())
                                            : detail::dtype_name(out[k].dtype));
     }
     bool fits = out[k].ndim == bound.rank(index);
