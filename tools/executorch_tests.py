@@ -1,31 +1,31 @@
 """Install ExecuTorch into a folder of its own and run its tests, and the examples of its page.
 
-The folder stands before the environment's own packages on the path; nothing else is changed.
+The folder, build/executorch, stands before the environment's own packages on the path; nothing else is changed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "executorch"
 REQUIREMENTS = ROOT / "requirements" / "executorch.txt"
 TESTS = ("tests/unit/executorch", "tests/unit/test_docs.py::test_examples_run[docs/executorch.md]")
 
 
 def install() -> Path:
     """Return the folder that holds the packages of requirements/executorch.txt."""
-    text = REQUIREMENTS.read_text(encoding="utf-8")
-    folder = ROOT / "build" / "executorch" / hashlib.sha256(text.encode()).hexdigest()[:12]
-    done = folder / "done"
-    if not done.is_file():
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), "--upgrade"]
+    text, done = REQUIREMENTS.read_text(encoding="utf-8"), FOLDER / "installed.txt"
+    if not done.is_file() or done.read_text(encoding="utf-8") != text:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(FOLDER)]
         subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True)
-        done.touch()
-    return folder
+        done.write_text(text, encoding="utf-8")
+    return FOLDER
 
 
 def path() -> str:

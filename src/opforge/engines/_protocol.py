@@ -12,7 +12,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["Array", "Availability", "Engine", "LoadedModel", "NodeTime", "TensorInfo", "Traits", "Writer", "Written"]
+from opforge.schema import Operator
+
+__all__ = [
+    "Array",
+    "Availability",
+    "Engine",
+    "LoadedModel",
+    "NodeTime",
+    "OperatorWriter",
+    "TensorInfo",
+    "Traits",
+    "Writer",
+    "Written",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -164,5 +177,22 @@ class Writer(Protocol):
 
         Raises:
             UnsupportedError: the engine cannot run nodes of the model; all are listed, and nothing is written.
+        """
+        ...
+
+
+@runtime_checkable
+class OperatorWriter(Protocol):
+    """What an engine also has that takes no ONNX models, for the tables of what runs where."""
+
+    name: str
+
+    def write_operator(
+        self, operator: Operator, inputs: Sequence[Array | None], attributes: Mapping[str, Any], output: Path
+    ) -> dict[str, Array]:
+        """Write a file that ``load`` takes and that computes one operator; give its inputs by name.
+
+        Raises:
+            UnsupportedError: the engine cannot express the operator.
         """
         ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opforge.engines import Engine
+from opforge.engines import Engine, OperatorWriter
 from opforge.errors import OpforgeError, UnsupportedError
 from opforge.onnx import complete_model
 from opforge.onnx.one_node import node_attribute
@@ -93,6 +93,11 @@ def _compute(
 ) -> list[Array]:
     from opforge.onnx._write import write_model
 
+    if isinstance(engine, OperatorWriter):
+        with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
+            path = Path(folder) / f"case{engine.traits().suffixes[0]}"
+            feeds = engine.write_operator(operator, inputs, attributes, path)
+            return list(engine.load(path, threads=1).run(feeds).values())
     model, feeds, dtypes = case_model(operator, inputs, attributes)
     with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
         path = Path(folder) / "case.onnx"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.build.toolchain import find_compiler
-from opforge.engines._protocol import Availability, NodeTime, TensorInfo, Traits
+from opforge.engines._protocol import Array, Availability, NodeTime, TensorInfo, Traits
 from opforge.engines.executorch._adapter import recipe, unfit, version
-from opforge.errors import ToolchainError
+from opforge.errors import ToolchainError, UnsupportedError
+from opforge.schema import Operator
 
 if TYPE_CHECKING:
     from opforge.engines.executorch._session import Session
@@ -53,9 +54,17 @@ class ExecuTorch:
         """Load the method ``forward`` of a .pte.
 
         Raises:
+            UnsupportedError: the file is of another kind.
             CorruptFileError: the file is no .pte, or is cut off.
             MissingOperatorError: nothing here provides an operator that it calls.
         """
+        if model.suffix != ".pte":
+            raise UnsupportedError(
+                "ExecuTorch takes programs that were lowered from PyTorch",
+                where=str(model),
+                expected="a .pte",
+                hint="opforge.executorch.lower, or opforge export net.py:make -o net.pte",
+            )
         from opforge.engines.executorch._session import Session
 
         return _Loaded(Session(model, threads=threads))
@@ -67,6 +76,14 @@ class ExecuTorch:
         from opforge.engines.executorch._profile import profile
 
         return profile(model, inputs, runs, threads)
+
+    def write_operator(
+        self, operator: Operator, inputs: Sequence[Array | None], attributes: Mapping[str, Any], output: Path
+    ) -> dict[str, Array]:
+        """Lower a module that computes one operator; see ``opforge.engines.OperatorWriter``."""
+        from opforge.engines.executorch._lower import lower_operator
+
+        return lower_operator(operator, inputs, attributes, output)
 
 
 class _Loaded:

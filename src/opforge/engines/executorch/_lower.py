@@ -10,17 +10,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 
 from opforge import __version__
 from opforge._files import whole_file
+from opforge.engines._protocol import Array
 from opforge.engines.executorch._adapter import unfit
 from opforge.engines.executorch._variants import add_variant, entry_named, kernel_name
 from opforge.errors import ArgumentError, ExportError, OpforgeError, UnsupportedError
 from opforge.frameworks.torch import Entry
+from opforge.frameworks.torch._arrays import to_tensor
+from opforge.schema import Operator
 
-__all__ = ["METADATA", "lower"]
+__all__ = ["METADATA", "lower", "lower_operator"]
 
 METADATA: Final = "opforge_metadata"
 """Method of a .pte that returns what we say of it, as JSON."""
@@ -97,6 +101,29 @@ def lower(
         with whole_file(Path(path)) as file:
             file.write_bytes(made)
     return made
+
+
+class _One(torch.nn.Module):
+    """A module that computes one operator; ``given`` says which inputs are there."""
+
+    def __init__(self, operator: Operator, given: Sequence[bool], attributes: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.operator, self.given, self.attributes = operator, given, dict(attributes)
+
+    def forward(self, *tensors: torch.Tensor) -> Any:  # noqa: ANN401
+        rest = iter(tensors)
+        return self.operator(*(next(rest) if there else None for there in self.given), **self.attributes)
+
+
+def lower_operator(
+    operator: Operator, inputs: Sequence[Array | None], attributes: Mapping[str, Any], path: Path
+) -> dict[str, Array]:
+    """Lower a module that computes one operator on inputs like these, and give its inputs by name."""
+    arrays = [np.asarray(array, order="C") for array in inputs if array is not None]
+    feeds = {f"x{k}": array for k, array in enumerate(arrays)}
+    module = _One(operator, [array is not None for array in inputs], attributes)
+    lower(module, tuple(map(to_tensor, arrays)), path, input_names=list(feeds))
+    return feeds
 
 
 def _export(

@@ -46,7 +46,9 @@ def profile(model: Path, inputs: Mapping[str, Any], runs: int, threads: int | No
     for (instruction, name), times in sums.items():
         device = "delegate" if name == _DELEGATE else "cpu"
         operator = _operator(name, session.operators)
-        found.append(NodeTime(f"instruction {instruction}", operator, device, len(times), sum(times)))
+        found.append(
+            NodeTime(f"instruction {instruction}", operator, device, len(times), sum(times), samples=tuple(times))
+        )
     return found
 
 
