@@ -216,3 +216,50 @@ def test_a_name_that_is_taken_is_refused(hand, hand_library):
         define(operators["test.hand::MulRows:1"].address, "test_hand::gelu.out")
     with pytest.raises(ArgumentError, match=r"aten::addmm.out: another library has registered a kernel of this name"):
         define(operators["test.hand::MulRows:1"].address, "aten::addmm.out")
+
+
+def test_names_that_an_application_registers_are_those_of_lowered_files(hand, hand_library):
+    """An application has no Python to ask: the adapter makes the names itself."""
+    import ctypes
+
+    from executorch.runtime import Runtime
+
+    from opforge.build import library_for
+    from opforge.engines.executorch._variants import entry_named
+    from opforge.schema import registry, snake_case
+
+    def register(library):
+        before = Runtime.get().operator_registry.operator_names
+        text = ctypes.create_string_buffer(1000)
+        function = _adapter.adapter().library.opforge_executorch_register
+        assert function(ctypes.c_void_p(library.table), text, 1000) == 0, text.value
+        return Runtime.get().operator_registry.operator_names - before
+
+    assert register(load_library(hand_library)) == set(), "all are there by the names that Python gave"
+    names = ["PReLU", "Conv2DFast", "HTTPServer", "Gelu2", "ABC", "X2Y", "ReLU6Grad2x"]
+    made = [of.formula(f"test.many.names::{name}", differentiable=False)(lambda x: x + 1) for name in names]
+    found = register(library_for(made))
+    assert found == {f"test_many_names::{snake_case(name)}.out" for name in names}
+    assert all(entry_named(name.removesuffix(".out")) for name in found)
+    for operator in made:
+        registry.unregister(operator)
+
+
+def test_eight_threads_on_one_session(lowered):
+    import threading
+
+    x = torch.randn(64, 64)
+    session, wrong = lowered(custom_gelu, x), []
+    (expected,) = session.execute([x])
+
+    def work():
+        for _ in range(50):
+            if not torch.equal(session.execute([x])[0], expected):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
