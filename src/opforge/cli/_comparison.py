@@ -36,7 +36,7 @@ def _rows(result: Comparison) -> Iterator[Sequence[object]]:
         d = row.difference
         figures = [f"{v:.3g}" for v in (d.max_abs, d.mean_abs, d.max_rel)] if d.same_shape else ["", "", ""]
         counts = () if row.ulps is None else (row.ulps.median, row.ulps.p99, row.ulps.largest)
-        units = "/".join(f"{v:.2g}" for v in counts)
+        units = "/".join(f"{v:.3g}" for v in counts)
         where = row.input_set if len(result.input_sets) > 1 else ""
         allowed = "" if one_limit else str(row.limit)
         cosine = f"{d.cosine:.9f}" if d.same_shape else ""

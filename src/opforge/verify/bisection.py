@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "first_difference"]
 
-WRONG, AMPLIFIES, FUSED, AGREES = "wrong", "amplifies", "fused", "agrees"
+WRONG, AMPLIFIES, FUSED, AGREES, FAILED = "wrong", "amplifies", "fused", "agrees", "failed"
 
 
 @dataclass
@@ -41,7 +41,8 @@ class Finding:
         output: the model's output that differs.
         verdict: ``wrong``: the node differs on inputs that agree, also by itself. ``amplifies``: it makes small errors
             of its inputs large, and by itself it is right. ``fused``: the difference vanishes when values between
-            ``nodes`` are marked. ``agrees``: the output does not differ in the first place.
+            ``nodes`` are marked. ``agrees``: the output does not differ in the first place. ``failed``: an engine
+            that ran the model refuses it now; ``detail`` says why.
         nodes: one node, or those between which it is: name, operator, outputs.
         inside: the calls and branches that hold it, outermost first.
         inputs: errors of the node's inputs relative to the largest value.
@@ -74,6 +75,8 @@ class Finding:
         head = f"{self.engine}, {self.output}: "
         if self.verdict == AGREES:
             return f"{head}agrees with {self.reference} within the tolerance"
+        if self.verdict == FAILED:
+            return f"{head}the search failed: {self.detail}"
         names = [f"{node['operator']} {node['name']}" for node in self.nodes]
         place = f" (in {' / '.join(self.inside)})" if self.inside else ""
         if self.verdict == FUSED:
@@ -82,7 +85,7 @@ class Finding:
                 f"{head}the difference vanishes when values between {which} are marked as outputs{place}: "
                 f"{self.engine} fuses them, and the fault is in what it makes of them"
             )
-        given = ", ".join(f"{name} {error:.2g}" for name, error in self.inputs.items()) or "none that vary"
+        given = ", ".join(f"{name} {error:.2g}" for name, error in self.inputs.items()) or "are the model's own"
         lines = [f"{head}{self.reference} and {self.engine} part at {names[0]}{place}: {self.detail}"]
         lines.append(f"  errors relative to the largest value: inputs {given}; output {self.error:.2g}")
         if self.own is not None:
@@ -130,7 +133,6 @@ def first_difference(
 
     Raises:
         ArgumentError: the model has no such output.
-        OpforgeError: an engine does not run the model as it is.
     """
     graph = Graph(read_model(Path(model)) if isinstance(model, str | Path) else model)
     if output is not None and output not in graph.outputs:
@@ -139,7 +141,10 @@ def first_difference(
     options: dict[str, Any] = {"threads": threads, "isolate": isolate, "packages": packages}
     with Probe(engine, **options) as ours, Probe(reference, **options) as theirs:
         search = _Search(graph, ours, theirs, inputs, Tolerances(rtol, atol, named), told)
-        found = search.whole(output)
+        try:
+            found = search.whole(output)
+        except OpforgeError as problem:
+            found = Finding(engine, reference, output or graph.outputs[0], FAILED, detail=str(problem))
         found.loads = ours.loads
         return found
 

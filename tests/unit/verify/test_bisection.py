@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opforge as of
-from opforge.errors import ArgumentError
+from opforge.errors import ArgumentError, UnsupportedError
 from opforge.verify import _engines
 from opforge.verify.bisection import first_difference
 from tests.unit.verify.engines_with_faults import Planted
@@ -155,6 +155,18 @@ def test_inside_branches_and_functions(plant, node, operator, flag, inside):
     found = search(branching(), {**x(), "flag": np.array(flag)})
     assert (found.verdict, found.inside) == ("wrong", inside)
     assert [n["operator"] for n in found.nodes] == [operator]
+
+
+def test_an_engine_that_refuses_what_it_ran(plant, monkeypatch):
+    plant("wrong", "n42")
+
+    def refuse(self, graph, names, inputs):
+        raise UnsupportedError("no outputs in the middle", where=self.engine)
+
+    monkeypatch.setattr("opforge.verify._marking.Probe.values", refuse)
+    found = search(hundred())
+    assert found.verdict == "failed"
+    assert str(found) == "planted, y: the search failed: planted: no outputs in the middle"
 
 
 def test_engines_that_agree(plant):
