@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from opforge.errors import OpforgeError
-from opforge.schema import DType, Operator
-from opforge.verify._rows import Array, Row, choices, label, widest
-from opforge.verify.cases import Case, arrays, cases_of
+from opforge.schema import DType, Operator, bf16, f32
+from opforge.verify._measures import explain, measure
+from opforge.verify._rows import Array, Row, choices, label, reference, widest
+from opforge.verify.cases import Case, arrays, cases_of, tolerance
 
-__all__ = ["fake_kernel", "opcheck", "opcheck_own"]
+__all__ = ["autocast", "fake_kernel", "opcheck", "opcheck_own"]
 
 
 def fake_kernel(operator: Operator, seed: int, call: Callable[..., Any] | None = None) -> Iterator[Row]:
@@ -101,6 +102,54 @@ def opcheck(operator: Operator, overload: Any, seed: int) -> Iterator[Row]:  # n
         text = "" if good else f"{type(result).__name__}: {result}".strip().splitlines()
         detail = "" if good else "\n".join(line for line in text[:6] if line.strip())
         yield Row("opcheck", test, "torch", label(types), good, detail)
+
+
+def autocast(operator: Operator, seed: int) -> Iterator[Row]:
+    """Inputs of two dtypes inside ``torch.autocast``: the declared rule's dtype, and gradients in each input's own."""
+    import torch
+
+    from opforge.frameworks.torch._arrays import to_numpy, to_tensor
+
+    float_types = [name for name, allowed in operator.types.items() if {f32, bf16} <= set(allowed)]
+    parameters_ = [p for p in operator.signature.inputs if p.type in float_types]
+    if operator.autocast == "none" or not parameters_ or len(float_types) > 1:
+        return
+    types = {**widest(operator), float_types[0]: f32}
+    case = next((c for c in cases_of(operator) if c.finite and _full(arrays(operator, c, types, seed=seed))), None)
+    if case is None:
+        return
+    values = arrays(operator, case, types, seed=seed)
+    tensors = [None if v is None else _leaf(to_tensor(v), operator.differentiable) for v in values]
+    places = [k for k, t in enumerate(tensors) if t is not None and t.is_floating_point()]
+    low = tensors[places[0]].detach().to(torch.bfloat16)  # type: ignore[union-attr]
+    tensors[places[0]] = _leaf(low, operator.differentiable)
+    mixed = torch.float32 if len(places) > 1 else torch.bfloat16
+    expected = {"promote": mixed, "f32": torch.float32, "lower": torch.bfloat16}[operator.autocast]
+    found = ""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = operator(*tensors, **case.attributes)
+    outputs = list(result) if isinstance(result, tuple | list) else [result]
+    floats = [t for t in outputs if t.is_floating_point()]
+    if any(t.dtype != expected for t in floats):
+        found = f"outputs are {floats[0].dtype}, the rule {operator.autocast!r} gives {expected}"
+    if not found and operator.differentiable:
+        leaves: list[Any] = [tensors[k] for k in places]
+        grads = torch.autograd.grad(floats, leaves, [torch.ones_like(t) for t in floats], allow_unused=True)
+        wrong = [k for k, (g, t) in enumerate(zip(grads, leaves, strict=True)) if g is not None and g.dtype != t.dtype]
+        found = f"the gradient of floating input {wrong[0]} is not in its input's dtype" if wrong else ""
+    plain = [None if t is None else to_numpy(t) for t in tensors]
+    right = reference(operator, plain, case.attributes)
+    pairs = [(to_numpy(t), r) for t, r in zip(outputs, right, strict=True) if t.is_floating_point()]
+    limit = tolerance(operator, bf16)
+    for got, wide in [] if found else pairs:
+        difference = measure(got, np.asarray(wide, np.float64), rtol=4 * limit.rtol, atol=4 * limit.atol)
+        if not difference.passed:
+            found = f"values are wrong: {explain(difference, np.asarray(got, np.float64), np.asarray(wide))}"
+    yield Row("autocast", operator.autocast, "torch", "f32 bf16", not found, found)
+
+
+def _full(values: list[Array | None]) -> bool:
+    return all(value is None or value.size for value in values)
 
 
 def _leaf(tensor: Any, differentiable: bool) -> Any:  # noqa: ANN401 - a tensor

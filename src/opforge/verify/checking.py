@@ -168,6 +168,7 @@ def _operator_parts(operator: Operator, level: Level, seed: int, used: list[Host
     if level.name != "quick" and any(host.name == "torch" for host in used):
         yield "fake kernel", partial(_torch_checks.fake_kernel, operator, seed)
         yield "opcheck", partial(_torch_checks.opcheck_own, operator, seed)
+        yield "autocast", partial(_torch_checks.autocast, operator, seed)
     if level.contracts:
         yield "library", partial(_contract_checks.library, operator)
         yield "ONNX node", partial(_contract_checks.node, operator, seed)

@@ -47,7 +47,7 @@ LEVELS = {
     for level in (
         Level("quick", False, False, ("eager",), 0, 4, 0, 2, False, 0, 0),
         Level("default", True, True, ("eager", "traced"), 3, 14, 2, 2, True, 200, 0),
-        Level("deep", True, True, ("eager", "traced", "compiled"), 1000, 60, 8, 20, True, 2000, 300),
+        Level("deep", True, True, ("eager", "traced", "compiled"), 1000, 60, 4, 20, True, 2000, 300),
     )
 }
 

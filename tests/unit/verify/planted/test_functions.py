@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from opforge.ops import custom_gelu
 from opforge.verify import check_function
+from opforge.verify._torch_checks import autocast
 
 torch = pytest.importorskip("torch", reason="needs torch")
 pytestmark = [pytest.mark.torch, pytest.mark.planted]
@@ -264,3 +266,10 @@ def test_operator_without_a_gradient():
     op = _custom("silent", lambda x: torch.empty(x.shape, dtype=x.dtype), gradient=False)
     report = check_function(op, double, [(X,)])
     assert any("no autograd formula was registered" in text for text in details(report, "raw gradient"))
+
+
+def test_autocast_does_not_follow_the_declared_rule(monkeypatch):
+    assert next(autocast(custom_gelu, 0)).passed
+    monkeypatch.setattr(custom_gelu, "autocast", "f32")  # PyTorch was told "promote"
+    (row,) = autocast(custom_gelu, 0)
+    assert "outputs are torch.bfloat16, the rule 'f32' gives torch.float32" in row.detail
