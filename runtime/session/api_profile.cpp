@@ -28,7 +28,7 @@ void opforge_session_profile(opforge_session* session, int32_t on) {
 
 opforge_status opforge_session_profile_events(opforge_session* session, int64_t most, int32_t every) {
   return guarded([&](Error* error) -> opforge_status {
-    constexpr int64_t kMost = int64_t{1} << 28;
+    constexpr int64_t kMost = int64_t{1} << 26;
     if (most < 0 || most > kMost) {
       return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "a profile cannot keep so many events")
           .wanted("0 to %lld", static_cast<long long>(kMost))

@@ -49,7 +49,7 @@ namespace opforge::session {
 inline bool probes_wanted() { return opforge_probe_semaphore != 0; }
 }  // namespace opforge::session
 #else
-#define OPFORGE_PROBE(name, text, number) static_cast<void>(0)
+#define OPFORGE_PROBE(name, text, number) (static_cast<void>(text), static_cast<void>(number))
 namespace opforge::session {
 inline bool probes_wanted() { return false; }
 }  // namespace opforge::session

@@ -1,9 +1,7 @@
-// ranges.cpp: finds the tool that is attached. Both tools speak a small protocol of function pointers, so
-// that nothing of theirs is linked or included:
-//  - NVTX: NVTX_INJECTION64_PATH names a library with InitializeInjectionNvtx2(get_export_table). It asks for
-//    the table of callbacks and writes its functions where the entries of the module "core" point.
-//  - ITT: INTEL_LIBITTNOTIFY64 names a library. Its functions are found by name, or, where it has
-//    __itt_api_init, it is given a list of the pointers to fill.
+// ranges.cpp: finds the tool that is attached. Tools speak a small protocol of function pointers, so that
+// nothing of theirs is linked or included. NVTX: NVTX_INJECTION64_PATH names a library with
+// InitializeInjectionNvtx2(get_export_table). It asks for the table of callbacks and writes its functions
+// where the entries of the module "core" point. ITT: ranges_itt.cpp.
 #include "session/ranges.h"
 
 #include <dlfcn.h>
@@ -16,7 +14,6 @@
 namespace opforge::session {
 namespace {
 
-// ---- NVTX ----------------------------------------------------------------------------------------------
 using Function = void (*)();
 enum : uint32_t { kTableCallbacks = 1, kTableVersion = 3, kModuleCore = 1 };
 // Entries of the module "core"; others stay unused, but a tool may fill them.
@@ -59,35 +56,6 @@ bool attach_nvtx(void* library, Ranges* ranges) {
     reinterpret_cast<int (*)(const char*)>(functions[kPushA])(static_cast<char*>(name));
   };
   ranges->pop = [] { reinterpret_cast<int (*)()>(functions[kPop])(); };
-  return true;
-}
-
-// ---- ITT -----------------------------------------------------------------------------------------------
-struct IttId {
-  unsigned long long d1, d2, d3;
-};
-constexpr IttId kNoId = {0, 0, 0};
-struct {
-  void* (*domain)(const char*);
-  void* (*string)(const char*);
-  void (*begin)(const void* domain, IttId task, IttId parent, void* name);
-  void (*end)(const void* domain);
-} itt;
-void* itt_domain = nullptr;
-
-bool attach_itt(void* library, Ranges* ranges) {
-  const auto find = [&](const char* name) { return ::dlsym(library, name); };
-  itt.domain = reinterpret_cast<decltype(itt.domain)>(find("__itt_domain_create"));
-  itt.string = reinterpret_cast<decltype(itt.string)>(find("__itt_string_handle_create"));
-  itt.begin = reinterpret_cast<decltype(itt.begin)>(find("__itt_task_begin"));
-  itt.end = reinterpret_cast<decltype(itt.end)>(find("__itt_task_end"));
-  if (itt.domain == nullptr || itt.string == nullptr || itt.begin == nullptr || itt.end == nullptr)
-    return false;
-  itt_domain = itt.domain("opforge");
-  if (itt_domain == nullptr) return false;
-  ranges->handle = [](const char* name) { return itt.string(name); };
-  ranges->push = [](void* name) { itt.begin(itt_domain, kNoId, kNoId, name); };
-  ranges->pop = [] { itt.end(itt_domain); };
   return true;
 }
 

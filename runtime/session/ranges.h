@@ -12,6 +12,9 @@ struct Ranges {
   void (*pop)() = nullptr;
 };
 
+// Intel's collectors; false where the library is none.
+bool attach_itt(void* library, Ranges* ranges);
+
 // Looked up once per process, when the first session is opened.
 const Ranges& attached_ranges();
 

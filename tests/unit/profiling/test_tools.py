@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,19 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-def tool(name: str, folder: Path) -> Path:
+def itt_headers() -> Path | None:
+    """ITT's headers, which TensorFlow's package has."""
+    spec = find_spec("tensorflow")
+    places = spec.submodule_search_locations if spec is not None else None
+    found = Path(places[0], "include/external/onednn/src/common/ittnotify") if places else None
+    return found if found is not None and (found / "ittnotify_config.h").exists() else None
+
+
+def tool(name: str, folder: Path, *flags: str) -> Path:
     compiler = find_compiler()
     library = folder / f"{name}.so"
     source = str(HERE / f"{name}.c")
-    subprocess.run([*compiler.command, "-x", "c", "-shared", "-fPIC", source, "-o", str(library)], check=True)
+    subprocess.run([*compiler.command, "-x", "c", "-shared", "-fPIC", *flags, source, "-o", str(library)], check=True)
     return library
 
 
@@ -57,6 +66,19 @@ def test_ranges_carry_operator_and_output(name: str, variable: str, ending: str,
     assert [line.split(maxsplit=2 if name == "fake_nvtx" else 3)[-1] for line in pushes[:2]] == [
         "opforge::MatMul hidden", "opforge::MatMul y"
     ]  # fmt: skip
+
+
+def test_a_collector_that_is_told_of_the_program(tmp_path: Path) -> None:
+    """Its records are those of ITT's own header."""
+    headers = itt_headers()
+    if headers is None:
+        pytest.skip("ITT's headers come with TensorFlow's package")
+    model = mlp_bin(tmp_path)
+    done = run(model, 1, INTEL_LIBITTNOTIFY64=str(tool("fake_collector", tmp_path, f"-I{headers}", "-w")))
+    assert (done.returncode, done.stderr.splitlines()) == (
+        0,
+        ["push opforge 0 opforge::MatMul hidden", "pop opforge", "push opforge 0 opforge::MatMul y", "pop opforge"],
+    )
 
 
 def test_a_library_that_is_no_tool_is_left_alone(tmp_path: Path) -> None:
