@@ -1,5 +1,6 @@
 """Engines: what they say of themselves, what they run, and their words."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from onnx import TensorProto, helper
 
 import opforge as of
 from opforge.bin.engine import OpforgeEngine
-from opforge.errors import ArgumentError, CandidateError, MissingOperatorError, UnsupportedError
+from opforge.errors import ArgumentError, CandidateError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.onnx import one_node_model
 from opforge.schema import registry
 from opforge.verify import choose_engines, default_engines, engines, find_engine, random_inputs
@@ -56,6 +57,26 @@ def test_every_engine_runs_an_exported_operator(name, swish):
     (y,) = model.run({"x": x}).values()
     assert list(model.outputs) == ["y"]
     np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-6)
+
+
+def test_a_loaded_model_may_be_run_by_several_threads_at_once(swish):
+    """As a server does; `opforge stress` holds the same for longer."""
+    shapes = [(2, 3), (40, 50), (1, 1), (7, 300)]
+    arrays = [np.linspace(-3, 3, rows * columns, dtype=np.float32).reshape(rows, columns) for rows, columns in shapes]
+    tried = []
+    for name, engine in engines().items():
+        if not engine.availability().ok or ".onnx" not in engine.traits().suffixes:
+            continue
+        try:
+            run = find_engine(name).load(swish, threads=1).run
+            first = [run({"x": x})["y"].copy() for x in arrays]
+        except OpforgeError:
+            continue  # other tests say which engine runs what
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda k, run=run: run({"x": arrays[k % 4]})["y"], range(200)))
+        assert all(np.array_equal(y, first[k % 4]) for k, y in enumerate(found)), name
+        tried.append(name)
+    assert {"opforge", "onnxruntime", "reference"} <= set(tried)
 
 
 @pytest.mark.parametrize("name", ["opforge", "onnxruntime", "reference"])

@@ -196,7 +196,6 @@ def test_shapes_change_and_other_engines_run(opforge, model, tmp_path):
         (["--shapes", "rows=a"], "the sizes of rows are no numbers"),
         (["--shapes", "lines=1,2"], "no input has a dimension lines"),
         (["--shapes", "rows=" + ",".join(map(str, range(1, 80)))], "too many combinations of sizes"),
-        (["--engine", "nobody"], "there is no engine 'nobody'"),
     ],
 )
 def test_wrong_use(opforge, model, words, said):

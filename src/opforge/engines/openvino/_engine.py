@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -121,13 +122,21 @@ def _file_names(path: Path) -> set[str]:
 
 
 class _Loaded:
-    """A compiled model with one request, and the names of its inputs and outputs."""
+    """A compiled model with a request for each thread that runs it, and the names of its inputs and outputs."""
 
     def __init__(self, compiled: openvino.CompiledModel, names: set[str]) -> None:
         self.compiled = compiled
-        self.request = compiled.create_infer_request()
+        self._requests = threading.local()
         self._inputs = [_info(item, names) for item in compiled.inputs]
         self._outputs = [_name(item, names) for item in compiled.outputs]
+
+    @property
+    def request(self) -> openvino.InferRequest:
+        """The calling thread's: a request holds the tensors of one run at a time."""
+        found: openvino.InferRequest | None = getattr(self._requests, "own", None)
+        if found is None:
+            found = self._requests.own = self.compiled.create_infer_request()
+        return found
 
     @property
     def inputs(self) -> Sequence[TensorInfo]:
@@ -153,13 +162,14 @@ class _Loaded:
                 )  # fmt: skip
         if missing := [name for name in known if name not in inputs]:
             raise ArgumentError("inputs are missing", where="openvino", expected=list(known), got=f"no {missing}")
+        request = self.request
         try:
             # Not infer(): with one thread OpenVINO loses the error of a run that fails in it.
-            self.request.start_async({k: np.asarray(inputs[name], order="C") for k, name in enumerate(known)})
-            self.request.wait()
+            request.start_async({k: np.asarray(inputs[name], order="C") for k, name in enumerate(known)})
+            request.wait()
         except Exception as problem:
             raise run_error(problem, "openvino") from problem
-        return {name: self.request.get_output_tensor(k).data.copy() for k, name in enumerate(self._outputs)}
+        return {name: request.get_output_tensor(k).data.copy() for k, name in enumerate(self._outputs)}
 
 
 def _name(port: Any, names: set[str]) -> str:  # noqa: ANN401 - openvino.ConstOutput

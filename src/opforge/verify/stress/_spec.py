@@ -49,6 +49,10 @@ class Spec:
     allowed_growth: int = 1 << 20
     patience: float = 60.0
 
+    def __post_init__(self) -> None:
+        """Check the number of cases."""
+        sizes_of(self.shapes)
+
     @property
     def is_model(self) -> bool:
         """Whether the target is a model's file rather than operators."""
