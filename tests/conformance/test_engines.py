@@ -1,4 +1,4 @@
-"""Every operator, all its cases in every dtype, in ONNX Runtime (custom operators and provider) and in OpenVINO."""
+"""Every operator, all its cases in every dtype, in ONNX Runtime (both ways), in OpenVINO and LiteRT."""
 
 from functools import partial
 
@@ -13,6 +13,7 @@ pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.compiler
 
 OPERATORS = [o for o in of.load("opforge.ops") if "Grad" not in o.name]
+LAYOUTS = 1  # cases per choice of dtypes that are tried in every memory layout
 ROUTES = {"kernels": {}, "provider": {"provider": True}}
 
 
@@ -26,7 +27,7 @@ def compute(options, operator, arrays, attributes):
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
 def test_values_in_onnx_runtime(operator, route):
     host = Host(f"onnxruntime, {route}", partial(compute, ROUTES[route]), None)
-    rows = list(values(operator, host, "quick", 0))
+    rows = list(values(operator, host, LAYOUTS, 0))
     wrong = [f"{row.case}, {row.dtype}: {row.detail}" for row in rows if not row.passed]
     assert rows and not wrong, "\n".join(wrong)
 
@@ -46,11 +47,28 @@ def compute_in_openvino(core, operator, arrays, attributes):
 def test_values_in_openvino(operator):
     openvino = pytest.importorskip("openvino")
     host = Host("openvino", partial(compute_in_openvino, openvino.Core()), None)
-    rows = list(values(operator, host, "quick", 0))
+    rows = list(values(operator, host, LAYOUTS, 0))
     wrong = [f"{row.case}, {row.dtype}: {row.detail}" for row in rows if not row.passed and "f64" not in row.dtype]
     assert rows and not wrong, "\n".join(wrong)
     # OpenVINO's CPU computes f64 in f32, whatever a node asks for.
     assert any(not row.passed for row in rows if "f64" in row.dtype)
+
+
+def compute_in_litert(operator, arrays, attributes):
+    model, feeds, dtypes = case_model(operator, arrays, attributes)
+    with of.litert.session(of.litert.convert(model), threads=1) as session:
+        found = session.run(feeds)
+    return [found[f"z{k}"].astype(d.numpy) for k, d in enumerate(dtypes)]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda o: o.name)
+def test_values_in_litert(operator):
+    pytest.importorskip("ai_edge_litert")
+    rows = list(values(operator, Host("litert", compute_in_litert, None), LAYOUTS, 0))
+    wrong = [f"{row.case}, {row.dtype}: {row.detail}" for row in rows if not row.passed]
+    empty = [text for text in wrong if "at least one element" in text or "without elements" in text]
+    assert rows and wrong == empty, "\n".join(text for text in wrong if text not in empty)
+    assert len(empty) < len(rows) / 2
 
 
 def test_support_keeps_the_reason_where_an_engine_does_not_run_an_operator(monkeypatch):
