@@ -288,7 +288,8 @@ def test_functions_and_branches_that_are_decided_are_opened(agree):
     assert {"com_example_CustomGELU_1", "org_opforge_Swish_1"} <= set(kinds) and "If" not in kinds
 
 
-def test_two_domains_and_versions_that_share_a_name_are_different_layers(agree):
+def test_two_domains_and_versions_that_share_a_name_are_different_layers(agree, monkeypatch):
+    monkeypatch.setenv("OPFORGE_JIT", "off")  # the interpreter does
     made = [
         of.formula("test.one::Shift", since=1)(lambda x: x + 1),
         of.formula("test.one::Shift", since=3)(lambda x: x + 10),

@@ -9,6 +9,7 @@ from typing import Final
 
 from opforge import _paths
 from opforge._files import whole_file
+from opforge.build.adapters import adapter_sources
 from opforge.errors import UnsupportedError
 
 __all__ = ["write_layers"]
@@ -18,14 +19,8 @@ _SOURCE: Final = "opforge_ncnn.cpp"
 _INCLUDE: Final = re.compile(r'^#include "([^"]+)"$')
 
 
-def _roots() -> tuple[Path, ...]:
-    package = Path(_paths.__file__).resolve().parent
-    installed = package / "adapters"
-    return (installed if (installed / "ncnn").is_dir() else package.parent.parent / "adapters", _paths.include_dir())
-
-
 def _find(name: str) -> Path:
-    for root in _roots():
+    for root in (adapter_sources(), _paths.include_dir()):
         if (root / name).is_file():
             return root / name
     raise UnsupportedError("a source file of opforge is missing", where=name, hint="install opforge again")

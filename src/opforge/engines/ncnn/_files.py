@@ -102,7 +102,7 @@ def read_files(path: Path) -> Written:
         ) from None
     for name, (size, crc) in sums.items():
         _check(files[name], size, crc)
-    layers = parse_param(files["param"].read_text(encoding="utf-8"), str(path))
+    layers = parse_param(files["param"].read_text(encoding="utf-8", errors="replace"), str(path))
     blobs = {name for layer in layers for name in layer.outputs}
     for port in (*inputs, *outputs):
         if port.blob not in blobs:
