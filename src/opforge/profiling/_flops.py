@@ -106,6 +106,23 @@ def _resize(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]) -> int
     return per * _n(y[0])
 
 
+def _normal(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]) -> int:
+    """LRN: squares and their sum over the neighbouring channels, a power, a quotient."""
+    return _n(y[0]) * (2 * int(a["size"]) + 4)
+
+
+def _fourier(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]) -> int:
+    """5 n log2(n), as is usual, of the signal that is transformed."""
+    assert y[0] is not None
+    length = y[0][int(a.get("axis", -2))]
+    return round(5 * _n(y[0]) / 2 * math.log2(max(length, 2)))
+
+
+def _determinant(x: Sequence[Shape], y: Sequence[Shape], a: Mapping[str, Any]) -> int:
+    assert x[0] is not None
+    return round(_n(x[0]) * x[0][-1] * 2 / 3)
+
+
 _ELEMENTWISE = {name: _per_output(0 if row.kind == "cast" else 1) for name, row in ROWS.items()}
 _PRODUCTS: dict[str, Rule] = {
     "MatMul": _matmul,
@@ -113,6 +130,7 @@ _PRODUCTS: dict[str, Rule] = {
     "QLinearMatMul": _matmul,
     "Gemm": _gemm,
     "Conv": _conv,
+    "DeformConv": _conv,
     "ConvInteger": _conv,
     "QLinearConv": lambda x, y, a: _conv([x[0], x[3]], y, a),
     "ConvTranspose": _conv_transpose,
@@ -137,7 +155,16 @@ _ROWS: dict[str, Rule] = {
     "GlobalMaxPool": _per_input(1),
     "AveragePool": _pool,
     "MaxPool": _pool,
+    "LpPool": lambda x, y, a: 3 * _pool(x, y, a),
+    "LRN": _normal,
+    "DFT": _fourier,
+    "Det": _determinant,
     "Resize": _resize,
+    "Upsample": _resize,
+    "Hardmax": _per_input(1),
+    "Col2Im": _per_input(1),
+    "CumProd": _per_output(1),
+    **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"), _per_output(1)),
     "QuantizeLinear": _per_output(3),
     "DequantizeLinear": _per_output(2),
     "DynamicQuantizeLinear": _per_input(5),
@@ -208,6 +235,7 @@ COPIES = frozenset(
         "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Scatter",
         "ScatterElements", "ScatterND", "Cast", "ConstantOfShape", "Shape", "Size", "EyeLike", "OneHot", "Compress",
         "ReverseSequence", "Where", "MemcpyFromHost", "MemcpyToHost", "Range", "Constant", "CastLike", "NonZero",
+        "Trilu", "BitCast", "Dropout", "TensorScatter", "MaxUnpool",
     }
 )  # fmt: skip
 """Nodes that only move data, or convert their type on the way."""
