@@ -9,7 +9,7 @@ CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
-.PHONY: demo test lint bench engines executorch frameworks fuzz cross sanitize soak format clean help native environment
+.PHONY: demo test lint bench engines executorch cuda frameworks fuzz cross sanitize soak format clean help native environment
 
 help:
 	@echo "make demo    train, export, compile and run real models; prints one table"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench   speed and memory against torch, ONNX Runtime, OpenVINO, SciPy; writes build/bench/results.json"
 	@echo "make engines  the ONNX Runtime adapter with every version of requirements/onnxruntime.txt; the table of docs/engines.md"
 	@echo "make executorch  the tests of ExecuTorch, which is installed apart (requirements/executorch.txt)"
+	@echo "make cuda    the CUDA kernels of all operators on the CPU, plain and under the address and thread sanitizers"
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
@@ -80,6 +81,9 @@ engines: $(STAMPS)/install
 
 executorch: $(STAMPS)/install
 	$(BIN)/python tools/executorch_tests.py
+
+cuda: $(STAMPS)/install
+	$(BIN)/python -m opforge check opforge.ops --level quick --device cuda-emulated --sanitize address --sanitize thread
 
 frameworks: $(STAMPS)/install
 	$(BIN)/python tools/framework_versions.py

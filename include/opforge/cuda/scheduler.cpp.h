@@ -42,7 +42,12 @@ void __tsan_release(void* address);
 namespace opforge::cuda {
 namespace {
 
-constexpr size_t kStack = 128 << 10, kArena = 512 << 10, kShared = 48 << 10, kMostShared = 227 << 10;
+#ifdef OPFORGE_CUDA_THREAD
+constexpr size_t kStack = 64 << 10;  // whose shadow is cleared for every block
+#else
+constexpr size_t kStack = 128 << 10;
+#endif
+constexpr size_t kArena = 512 << 10, kShared = 48 << 10, kMostShared = 227 << 10;
 constexpr int kInvalidConfiguration = 9, kLaunchFailure = 719, kNotSupported = 801;
 constexpr size_t kKeptFibers =
     5000;  // ThreadSanitizer gives a new fiber the number of a dead one and misses races
@@ -466,8 +471,9 @@ __attribute__((visibility("hidden"))) void* opforge_cuda_dynamic_shared(void) {
 __attribute__((visibility("hidden"))) int opforge_cuda_launch(dim3 grid, dim3 block, size_t dynamic,
                                                               const char* name, void (*body)(void*),
                                                               void* argument) {
-  if (launch != nullptr && launch->running != nullptr) {
-    fail("a kernel launches another; the emulator does not model that");
+  static thread_local bool launching = false;  // a launch's threads run on the machine's thread that made it
+  if (launching) {
+    fail("it launches another kernel; the emulator does not model that");
     give_way(true);
   }
   const std::lock_guard<std::mutex> lock(one_at_a_time());
@@ -487,7 +493,9 @@ __attribute__((visibility("hidden"))) int opforge_cuda_launch(dim3 grid, dim3 bl
   OPFORGE_THREAD(here.scheduler_fiber = __tsan_get_current_fiber(); here.sync = map(8 * size_t{kSyncPoints});)
   now = {{}, {}, block, grid};
   launch = &here;
+  launching = true;
   run_grid();
+  launching = false;
   // After a fault threads are left where they wait; what they did before that is over for the caller too.
   OPFORGE_THREAD(__tsan_acquire(&here.ended);
                  for (unsigned k = 0; !here.problem.empty() && k < std::min(here.used_syncs, kSyncPoints);

@@ -22,7 +22,7 @@ from opforge.cuda import _call
 from opforge.cuda.emulator import ORDERS, Emulated
 from opforge.errors import ArgumentError, ToolchainError
 
-__all__ = ["Called", "Finding", "call"]
+__all__ = ["Called", "Finding", "call", "findings", "sanitized_environment"]
 
 _RUNTIMES: Final = {"plain": (), "address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 _OPTIONS: Final = {
@@ -118,10 +118,9 @@ def call(
             "seed": seed,
         }
         (folder / "call.json").write_text(json.dumps(request), encoding="utf-8")
-        # Fixed addresses: the thread sanitizer's map of memory has no room for those that Linux may choose.
-        fixed = shutil.which("setarch") if library.mode == "thread" else None
-        command = [*((fixed, platform.machine(), "-R") if fixed else ()), sys.executable, _call.__file__, name]
-        environment = {**os.environ, **_OPTIONS, "LD_PRELOAD": ":".join(_runtimes(library.mode))}
+        prefix, changes = sanitized_environment(library.mode)
+        command = [*prefix, sys.executable, _call.__file__, name]
+        environment = {**os.environ, **changes}
         try:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
@@ -129,19 +128,31 @@ def call(
             words, code = done.stderr, done.returncode
         except subprocess.TimeoutExpired as error:
             words = (error.stderr or b"").decode("utf-8", "replace")
-            return Called(None, (*_findings(words), Finding(f"the call did not end within {timeout:g} s")), words)
+            return Called(None, (*findings(words), Finding(f"the call did not end within {timeout:g} s")), words)
         result = folder / "result.json"
         if not result.is_file():
-            found = _findings(words) or (Finding(f"the process ended with status {code}: {_last(words)}"),)
+            found = findings(words) or (Finding(f"the process ended with status {code}: {_last(words)}"),)
             return Called(None, found, words)
         answer = json.loads(result.read_text(encoding="utf-8"))
         for index, value in enumerate(arguments):
             if isinstance(value, np.ndarray):
                 value[...] = np.fromfile(folder / f"{index}.bin", value.dtype).reshape(value.shape)
-    found = _findings(words)
+    found = findings(words)
     if answer["status"] != 0:
         found = (*found, Finding(answer["text"] or f"the launcher returned {answer['status']}"))
     return Called(answer["status"], found, words)
+
+
+def sanitized_environment(mode: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return what a process that loads a library of this mode needs: words before its command, and variables.
+
+    Raises:
+        ToolchainError: the compiler has no runtime of the sanitizer.
+    """
+    # Fixed addresses: the thread sanitizer's map of memory has no room for those that Linux may choose.
+    fixed = shutil.which("setarch") if mode == "thread" else None
+    prefix = (fixed, platform.machine(), "-R") if fixed else ()
+    return prefix, {**_OPTIONS, "LD_PRELOAD": ":".join(_runtimes(mode))}
 
 
 def _described(folder: Path, index: int, value: object, function: str) -> dict[str, Any]:
@@ -181,7 +192,8 @@ def _runtimes(mode: str) -> list[str]:
     return found
 
 
-def _findings(words: str) -> tuple[Finding, ...]:
+def findings(words: str) -> tuple[Finding, ...]:
+    """Read what the sanitizers wrote: each fault at each place once."""
     heads = list(_HEAD.finditer(words))
     found: dict[tuple[str, tuple[str, ...]], Finding] = {}
     for head, following in zip_longest(heads, heads[1:]):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from opforge.build import abi
 from opforge.build.invoke import native_loops, split_loops
 from opforge.build.library import LoadedLibrary, load_library
 from opforge.errors import OpforgeError
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     job = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     load(job["target"])
     operator = registry.get(*job["operator"])
+    if job["derived"]:
+        (operator,) = [one for one in operator.derived if one.name == job["derived"]]
     library = load_library(job["library"]) if job["library"] else None
     {"cases": _cases, "threads": _threads, "values": _values}[job["what"]](operator, library, job)
     return 0
@@ -51,8 +54,15 @@ def _points(operator: Operator, job: dict[str, Any]) -> Iterator[tuple[Case, lis
             yield case, arrays(operator, case, types, seed=job["seed"]), label(types)
 
 
-def _call(operator: Operator, library: LoadedLibrary | None, inputs: Sequence[Array | None], case: Case) -> list[Array]:
-    result = numpy_host.call(operator, operator.arrange(inputs, {}), case.attributes, library=library)
+def _call(
+    operator: Operator,
+    library: LoadedLibrary | None,
+    inputs: Sequence[Array | None],
+    case: Case,
+    device: int = abi.DEVICE_CPU,
+) -> list[Array]:
+    given = operator.arrange(inputs, {})
+    result = numpy_host.call(operator, given, case.attributes, library=library, device=device)
     return list(result) if isinstance(result, tuple) else [result]
 
 
@@ -61,9 +71,9 @@ def _cases(operator: Operator, library: LoadedLibrary | None, job: dict[str, Any
     for case, inputs, dtype in _points(operator, job):
         _say("call", case=case.name, dtype=dtype)
         with contextlib.suppress(OpforgeError):  # what is refused is no matter of memory
-            _call(operator, library, _exact(inputs), case)
+            _call(operator, library, _exact(inputs), case, job["device"])
             with split_loops(0xFF):
-                _call(operator, library, _exact(inputs), case)
+                _call(operator, library, _exact(inputs), case, job["device"])
 
 
 def _exact(inputs: Sequence[Array | None]) -> list[Array | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ def executed(
     outputs: Sequence[Array],
     grads: Sequence[Array],
     attributes: Mapping[str, Any],
+    call: Callable[[Operator, Sequence[Array | None], Mapping[str, Any]], Sequence[Array]] | None = None,
 ) -> tuple[list[Array | None], list[Call]]:
     """Run the gradient program.
 
@@ -47,6 +48,7 @@ def executed(
         outputs: flat.
         grads: one per output.
         attributes: of the forward call.
+        call: computes the operators of its steps; None = their kernels for the CPU.
 
     Returns:
         One gradient per input tensor, None where there is none; and the calls that were made.
@@ -80,7 +82,7 @@ def executed(
         for value in map(read, step.operands):
             flat += list(value) if isinstance(value, list | tuple) else [value]
         calls.append(Call(called, flat, named))
-        results = output_list(called(*flat, **named))
+        results = output_list(called(*flat, **named)) if call is None else call(called, flat, named)
         counts = _output_counts(called, flat, named)
         made.update(zip(step.results, grouped(called.signature.outputs, counts, results), strict=True))
     found = [read(operand) for operand in program.results]

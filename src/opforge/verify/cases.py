@@ -191,7 +191,7 @@ def draw_of(operator: Operator) -> Callable[[np.random.Generator, dict[str, Any]
 
 def _module(operator: Operator) -> Any:  # noqa: ANN401 - a module, or None
     """Load `cases.py` of the folder that declares the operator."""
-    if operator in _given:
+    if operator in _given or operator.is_gradient:  # which is declared wherever it was first asked for
         return None
     file = Path(operator.declared_at.rpartition(":")[0])
     path = file.with_name("cases.py")

@@ -23,7 +23,8 @@ from opforge.verify import (
 )
 from opforge.verify._inputs import model_path
 from opforge.verify._rows import Row
-from opforge.verify.hosts import Host
+from opforge.verify.cuda_checks import emulated_sanitized
+from opforge.verify.hosts import EMULATED, Host
 from opforge.verify.hosts import hosts as hosts_named
 from opforge.verify.levels import Level, level_named
 from opforge.verify.properties import property_rows
@@ -109,7 +110,8 @@ def check(
         hosts: where an operator is checked, such as ("numpy", "torch"), instead of the level's: NumPy, and at the
             default level every installed framework.
         properties: whether random calls are drawn at this level too; the deep one does.
-        sanitize: of "address", "undefined", "thread": the operator's library is built again with these sanitizers.
+        sanitize: of "address", "undefined", "thread": the operator's library is built again with these sanitizers;
+            that of its CUDA kernels where "cuda-emulated" is among the hosts.
         model: the ONNX model that a .bin was compiled from, to compare with.
 
     Raises:
@@ -120,10 +122,11 @@ def check(
     if isinstance(subject, Operator):
         report = CheckReport(subject.qualified_name, level, seed)
         used = hosts_named(["numpy"] if hosts is None and not row.frameworks else hosts)
-        if hosts is None:  # what a host cannot have is no fault of the operator
-            reasons = {host.name: host.refuses(subject) for host in used}
+        # What a host cannot have is no fault of the operator; a framework that was asked for says it by itself.
+        reasons = {host.name: host.refuses(subject) for host in used if hosts is None or host.name == EMULATED}
+        if any(reasons.values()):
             report.rows += [Row("host", "left out", name, "", True, why) for name, why in reasons.items() if why]
-            used = [host for host in used if not reasons[host.name]]
+            used = [host for host in used if not reasons.get(host.name)]
         for name, rows in _operator_parts(subject, row, seed, used, engines=hosts is None and row.engines):
             collect(report, name, rows)
         if properties or row.examples:
@@ -131,7 +134,9 @@ def check(
                 examples = row.examples or _EXAMPLES
                 collect(report, "property", partial(property_rows, subject, host, examples, seed))
         if sanitize:
-            collect(report, "sanitize", partial(sanitized, subject, sanitize, seed))
+            emulated = any(host.name == EMULATED for host in used)
+            rows_of = emulated_sanitized if emulated else sanitized
+            collect(report, "sanitize", partial(rows_of, subject, sanitize, seed))
         return report
     if hosts is not None:
         raise ArgumentError("hosts are for operators; a model is checked in engines", where="check", got=list(hosts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module, util
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,19 @@ from typing import Any
 import numpy as np
 
 from opforge import frameworks
+from opforge.build import LoadedLibrary, abi, load_library
+from opforge.cuda import emulate_operators
 from opforge.errors import ArgumentError
-from opforge.schema import Operator
+from opforge.frameworks import numpy_host
+from opforge.schema import Operator, registry
 from opforge.schema.registry import nearest
-from opforge.verify.gradients import backward
+from opforge.verify._executed import executed
+from opforge.verify.gradients import backward, require_shapes
 
-__all__ = ["Host", "hosts"]
+__all__ = ["EMULATED", "Host", "emulated_host", "emulated_operators", "hosts"]
+
+EMULATED = "cuda-emulated"
+"""Name of the host whose kernels are CUDA's, run on the CPU."""
 
 Array = np.ndarray[Any, Any]
 Compute = Callable[[Operator, Sequence[Array | None], Mapping[str, Any]], list[Array]]
@@ -66,21 +73,22 @@ def hosts(names: Sequence[str] | None = None) -> list[Host]:
     """Return hosts; a framework's folder offers compute and gradients in `_arrays`.
 
     Args:
-        names: which, in this order; by default NumPy and every installed framework.
+        names: which, in this order; by default NumPy and every installed framework. "cuda-emulated" is for those
+            who name it: CUDA kernels of formulas on the CPU.
 
     Raises:
         ArgumentError: there is no such host, or its framework is not installed.
     """
     folder = Path(str(frameworks.__file__)).parent
-    known = ["numpy", *sorted(p.parent.name for p in folder.glob("*/_arrays.py"))]
+    known = ["numpy", *sorted(p.parent.name for p in folder.glob("*/_arrays.py")), EMULATED]
     if names is None:
-        return [_host(name) for name in known if util.find_spec(name) is not None]
+        return [_host(name) for name in known if name != EMULATED and util.find_spec(name) is not None]
     for name in names:
         if name not in known:
             near = nearest(name, known)
             hint = f"did you mean {near}?" if near else None
             raise ArgumentError("there is no such host", where="check", expected=known, got=repr(name), hint=hint)
-        if util.find_spec(name) is None:
+        if name != EMULATED and util.find_spec(name) is None:
             raise ArgumentError(f"{name} is not installed", where="check", hint=f"pip install 'opforge[{name}]'")
     return [_host(name) for name in dict.fromkeys(names)]
 
@@ -88,6 +96,8 @@ def hosts(names: Sequence[str] | None = None) -> list[Host]:
 def _host(name: str) -> Host:
     if name == "numpy":
         return Host(name, _numpy_compute, _numpy_gradients)
+    if name == EMULATED:
+        return emulated_host()
     module = import_module(f"opforge.frameworks.{name}._arrays")
     return Host(
         name,
@@ -98,3 +108,58 @@ def _host(name: str) -> Host:
         module.watch,
         module.second_gradients,
     )
+
+
+def emulated_host() -> Host:
+    """Return the host that computes with CUDA kernels of formulas, run on the CPU by the emulator."""
+
+    def compute(
+        operator: Operator, arrays: Sequence[Array | None], attributes: Mapping[str, Any], mode: str = "eager"
+    ) -> list[Array]:
+        given = operator.arrange(arrays, {})
+        library = _emulated_library(operator.key)
+        result = numpy_host.call(operator, given, attributes, library=library, device=abi.DEVICE_CUDA)
+        return list(result) if isinstance(result, tuple) else [result]
+
+    def gradients(
+        operator: Operator,
+        arrays: Sequence[Array | None],
+        grads: Sequence[Array],
+        attributes: Mapping[str, Any],
+        mode: str = "eager",
+    ) -> list[Array | None]:
+        found, _ = executed(operator, arrays, compute(operator, arrays, attributes), grads, attributes, compute)
+        require_shapes(operator, found, arrays)
+        return found
+
+    def refuses(operator: Operator) -> str | None:
+        return None if operator.is_formula else "only formulas have CUDA kernels"
+
+    return Host(EMULATED, compute, gradients, refuses)
+
+
+def emulated_operators(operator: Operator) -> list[Operator]:
+    """Return the operator and its gradient's, which lie in one emulated library."""
+    return [operator, *(one for one in operator.derived if one.is_formula)]
+
+
+_families: dict[str, str] = {}
+
+
+def _emulated_library(key: str) -> LoadedLibrary:
+    """The library that holds an operator: that of the operator whose gradient it is, where that one came before."""
+    operator = registry.get(*_parts(key))
+    for member in emulated_operators(operator):
+        _families.setdefault(member.key, key)
+    return _loaded(_families[key])
+
+
+@cache
+def _loaded(key: str) -> LoadedLibrary:
+    return load_library(emulate_operators(emulated_operators(registry.get(*_parts(key)))).path)
+
+
+def _parts(key: str) -> tuple[str, str, int]:
+    domain, _, rest = key.partition("::")
+    name, _, version = rest.rpartition(":")
+    return domain, name, int(version)

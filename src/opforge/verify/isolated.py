@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opforge.build import abi
 from opforge.errors import UnsupportedError
 from opforge.schema import Operator
 
@@ -78,6 +79,8 @@ def run_isolated(
     *,
     drawn: int = 0,
     library: Path | None = None,
+    device: int = abi.DEVICE_CPU,
+    derived: str = "",
     environment: Mapping[str, str] | None = None,
     prefix: Sequence[str] = (),
 ) -> Outcome:
@@ -89,6 +92,8 @@ def run_isolated(
         seed: of the cases.
         drawn: number of cases drawn from the schema besides.
         library: kernel library instead of the operator's own.
+        derived: name of the gradient operator of its that is called in its place.
+        device: whose kernels of it, of a device that reads the host's memory.
         environment: added to this process's.
         prefix: of the command.
 
@@ -102,6 +107,8 @@ def run_isolated(
         "seed": seed,
         "drawn": drawn,
         "library": None if library is None else str(library),
+        "device": device,
+        "derived": derived,
     }
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     with tempfile.TemporaryDirectory(prefix="opforge-") as folder:

@@ -28,6 +28,7 @@ Examples:
   opforge check model.onnx --package my_gate
   opforge check model.bin --model model.onnx
   opforge check my_gate --sanitize address --sanitize undefined
+  opforge check my_gate --device cuda-emulated --sanitize thread
   opforge check ops.py:Hardtanh --reference ops.py:reference --cases ops.py:CASES
 """
 _SHOWN = 12
@@ -41,6 +42,13 @@ _SHOWN = 12
 @click.option("--seed", default=0, show_default=True, help="Seed of the drawn inputs.")
 @click.option(
     "--host", "hosts", multiple=True, help="numpy, torch, tensorflow or jax; repeatable. [default: every installed]"
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda-emulated"]),
+    default="cpu",
+    show_default=True,
+    help="cuda-emulated: the CUDA kernels of formulas, run on the CPU.",
 )
 @click.option("--property", "properties", is_flag=True, help="Random calls, shrunk to the smallest that fails.")
 @click.option(
@@ -70,6 +78,7 @@ def command(
     level: str,
     seed: int,
     hosts: tuple[str, ...],
+    device: str,
     properties: bool,
     sanitize: tuple[str, ...],
     model: Path | None,
@@ -92,6 +101,11 @@ def command(
     """
     from opforge.build.jit import jit_mode
     from opforge.verify import check
+
+    if device != "cpu":
+        if hosts:
+            raise ArgumentError("--host is for kernels of the CPU", where=target, hint=f"leave out --device {device}")
+        hosts = (device,)
 
     jit_mode()  # a wrong OPFORGE_JIT is wrong use, not an operator that fails
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow logs while it is imported is no result
