@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import opforge as of
 from opforge.build import library_for
-from opforge.engines.openvino import _adapter, _operators, engines
+from opforge.engines.openvino import _adapter, _operators, _session, engines
 from opforge.errors import (
     ArgumentError,
     BuildError,
@@ -228,6 +228,29 @@ def test_outputs_that_a_node_leaves_out():
         registry.unregister(split)
 
 
+@pytest.mark.parametrize("route", ["adapter", "python"])
+def test_an_output_of_a_fixed_dtype_meets_others(route):
+    """The plugin makes i32 of the model's i64, and asks no node of ours."""
+    operator = of.kernel(
+        "test.ov::Rows", "(x: T[n]) -> (y: i64[n])", types={"T": of.f32},
+        sources=[str(BOTH.parents[1] / "openvino" / "rows.cc")], reference=lambda x: 10 + (x != 0).astype(np.int64),
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Rows", ["x"], ["r"], domain="test.ov"),
+        helper.make_node("Add", ["r", "k"], ["s"]),
+        helper.make_node("Sub", ["s", "ten"], ["i"]),
+        helper.make_node("Gather", ["x", "i"], ["g"]),
+    ]
+    sides = ({"x": (FLOAT, ["N"]), "k": (INT64, [1])}, {"r": (INT64, None), "g": (FLOAT, None)})
+    model = make_model(nodes, *sides, (("test.ov", 1),), constants=[helper.make_tensor("ten", INT64, [], [10])])
+    try:
+        compiled = of.openvino.session(model, config=F32, route=route)
+        rows, gathered = run(compiled, x=np.array([0, 5, 7], np.float32), k=np.array([1]))
+        assert (rows.tolist(), rows.dtype, gathered.tolist()) == ([10, 11, 11], np.int64, [5, 7, 7])
+    finally:
+        registry.unregister(operator)
+
+
 def test_names_of_openvinos_own_operations_are_ours(monkeypatch):
     """The plugin knows operations by name; a Relu of another domain must not be taken for its own."""
     monkeypatch.setenv("OPFORGE_JIT", "off")  # formulas are interpreted: nothing to compile
@@ -364,6 +387,11 @@ def test_an_old_openvino(monkeypatch):
     state = engines[0].availability()
     assert not state.ok and state.reason == "version 2023.3.0 is too old, 2025.0 is needed"
     assert state.hint == "pip install --upgrade openvino"
+    monkeypatch.setattr(_session, "version", lambda: "2023.3.0")
+    with pytest.raises(
+        UnsupportedError, match=r"(?s)this OpenVINO is too old.*2025.0 or newer.*got: 2023.3.0.*upgrade"
+    ):
+        of.openvino.session(formula_model())
 
 
 def test_no_openvino(monkeypatch):

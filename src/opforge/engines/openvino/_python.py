@@ -60,9 +60,15 @@ def _convert(kind: type[Any], operator: Operator, node: Any) -> list[Any]:  # no
     for attribute in operator.signature.attributes:
         if node.has_attribute(attribute.name):
             given[attribute.name] = _from_onnx(attribute.kind, node.get_attribute(attribute.name))
-    values = operator.coerce(given)
-    made = kind(inputs, values, words)
-    return list(made.outputs())
+    made = kind(inputs, operator.coerce(given), words)
+    return [_in_model(output, dtype) for output, dtype in zip(made.outputs(), made.made, strict=True)]
+
+
+def _in_model(output: Any, dtype: DType | None) -> Any:  # noqa: ANN401 - openvino.Output
+    """An output whose dtype the signature fixes goes on in that; see typing.h of the native adapter."""
+    if dtype is None or _dtype(output.get_element_type()) == dtype:
+        return output
+    return openvino.opset13.convert(output, _TYPES[dtype.name][0]).output(0)
 
 
 def _from_onnx(kind: str, value: object) -> object:
@@ -165,6 +171,15 @@ class _Content:
             raise CorruptFileError("unknown word", where=where, expected="a dtype, ? or -", got=word)
         return DType.parse(word) if _TYPES[word][1] == given.name else given
 
+    def fixed(self, binding: Binding, output: int) -> bool:
+        """Whether the signature fixes the dtype of an output tensor."""
+        flat = [
+            p
+            for p, count in zip(self.operator.signature.outputs, binding.output_counts, strict=True)
+            for _ in range(count)
+        ]
+        return flat[output].type not in self.operator.types
+
     def changed(self, taken: Sequence[DType | None]) -> bool:
         """Whether the plugin has changed the dtype of an input."""
         return any(
@@ -212,15 +227,18 @@ def _operation(operator: Operator) -> type[Any]:
             content, count = self._content, self.get_input_size()
             types = [_dtype(self.get_input_element_type(k)) for k in range(count)]
             shapes = [_shape(self.get_input_partial_shape(k)) for k in range(count)]
-            binding, taken = content.bind(shapes, types)
+            binding, _ = content.bind(shapes, types)
             if None not in types:
                 content.remember([t for t in types if t is not None])
-            changed = content.changed([t for t in content.spread(types, count)])
+            changed = content.changed(content.spread(types, count))
             self.set_output_size(len(binding.output_shapes))
-            for k, (shape, dtype) in enumerate(zip(binding.output_shapes, binding.output_dtypes, strict=True)):
-                type_ = openvino.Type.dynamic if dtype is None else _shown(dtype, changed)
-                self.set_output_type(k, type_, _partial(shape))
-            del taken
+            self.made = binding.output_dtypes
+            for k, shape in enumerate(binding.output_shapes):
+                dtype = self.made[k]
+                follows = changed or content.fixed(binding, k)
+                self.set_output_type(
+                    k, openvino.Type.dynamic if dtype is None else _shown(dtype, follows), _partial(shape)
+                )
 
         def clone_with_new_inputs(self, inputs: Sequence[Any]) -> Any:  # noqa: ANN401 - a node
             return Operation(inputs, texts=self._content.texts)
@@ -248,7 +266,7 @@ def _told(body: Any) -> None:  # noqa: ANN401 - a function
 
 
 def _shown(dtype: DType, changed: bool) -> openvino.Type:
-    return getattr(openvino.Type, _TYPES[dtype.name][1]) if changed and dtype.name != "f16" else _type(dtype)
+    return getattr(openvino.Type, _TYPES[dtype.name][1]) if changed else _type(dtype)
 
 
 def _shape(shape: openvino.PartialShape) -> ShapeLike:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.engines import _nodes
+from opforge.engines.openvino._adapter import OLDEST, version, version_numbers
 from opforge.engines.openvino._operators import OWN_DOMAINS, Route, attach, ir_operators, onnx_operators
 from opforge.engines.openvino._words import load_error
-from opforge.errors import MissingOperatorError, OpforgeError
+from opforge.errors import MissingOperatorError, OpforgeError, UnsupportedError
 
 if TYPE_CHECKING:
     import onnx
@@ -21,7 +23,7 @@ __all__ = ["import_openvino", "open_model", "read"]
 
 
 def import_openvino() -> Any:  # noqa: ANN401 - the module
-    """Import OpenVINO, or say how to get it."""
+    """Import OpenVINO, or say how to get it, or a newer one."""
     try:
         import openvino
     except ModuleNotFoundError as error:
@@ -29,6 +31,14 @@ def import_openvino() -> Any:  # noqa: ANN401 - the module
             raise
         message = "opforge.openvino needs openvino, which is not installed: pip install 'opforge[openvino]'"
         raise ModuleNotFoundError(message, name="openvino") from None
+    if version_numbers(version()) < OLDEST:
+        raise UnsupportedError(
+            "this OpenVINO is too old",
+            where="openvino",
+            expected=f"{'.'.join(map(str, OLDEST))} or newer",
+            got=version(),
+            hint="pip install --upgrade openvino",
+        )
     return openvino
 
 
@@ -61,11 +71,10 @@ def read(
     held = {(function.domain, function.name) for function in proto.functions}
     used = [o for o in onnx_operators(proto) if not (bodies and (o.domain, o.name) in held)]
     attach(core, used, route)
-    source: str | bytes = str(path)
-    if path is None or held:
-        source = _plain(read_model(path) if path is not None else proto, used).SerializeToString()
     try:
-        return _read(core, source, where)
+        if path is not None and not held:
+            return _read(core, str(path), where)
+        return _read_proto(core, _plain(read_model(path) if path is not None else proto, used), where)
     except MissingOperatorError as problem:
         raise missing or problem from problem
 
@@ -87,6 +96,16 @@ def _plain(model: onnx.ModelProto, used: list[Operator]) -> onnx.ModelProto:
     del copy.functions[:]
     copy.functions.extend(kept)
     return inline_functions(copy) if kept else copy
+
+
+def _read_proto(core: openvino.Core, model: onnx.ModelProto, where: str) -> openvino.Model:
+    from opforge.onnx._write import fits_one_message, write_model
+
+    if fits_one_message(model):
+        return _read(core, model.SerializeToString(), where)
+    with tempfile.TemporaryDirectory(prefix="opforge-") as folder:  # open files outlive their names
+        write_model(model, Path(folder) / "model.onnx")
+        return _read(core, f"{folder}/model.onnx", where)
 
 
 def _read(core: openvino.Core, source: str | bytes, where: str) -> openvino.Model:
