@@ -7,6 +7,7 @@ it ahead.
 from __future__ import annotations
 
 import functools
+import mmap
 from collections.abc import Callable
 from importlib import metadata
 from importlib.util import find_spec
@@ -45,6 +46,12 @@ def version_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("-")[0].split(".")[:2] if part.isdigit())
 
 
+def _strings_of(library: Path) -> int:
+    """Say which std::string a library was built with: 1 = today's, 0 = the one before C++11, as older wheels have."""
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return int(content.find(b"_ZN2ov4Node17set_friendly_nameERKNSt7__cxx11") >= 0)
+
+
 @functools.cache
 def _recipe(folder: Path, version: str) -> Recipe:
     missing = [name for name in _HEADERS if not (folder / "include" / name).is_file()]
@@ -66,7 +73,7 @@ def _recipe(folder: Path, version: str) -> Recipe:
         source="openvino/openvino.cpp",
         flags=(
             "-std=c++17", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-w", "-DNDEBUG",
-            "-isystem", str(folder / "include"),
+            f"-D_GLIBCXX_USE_CXX11_ABI={_strings_of(found[0])}", "-isystem", str(folder / "include"),
         ),
         link_flags=(
             "-shared", f"-L{folder / 'libs'}", *(f"-l:{path.name}" for path in found), f"-Wl,-rpath,{folder / 'libs'}",
