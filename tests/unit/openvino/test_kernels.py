@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.unit.onnxruntime.conftest import DOUBLE, FLOAT, INT32, INT64, make_model
+from tests.unit.openvino.conftest import branches
 
 openvino = pytest.importorskip("openvino")
 pytestmark = pytest.mark.compiler
@@ -206,6 +207,7 @@ def test_many_models_and_eight_threads(hand):
     assert not wrong
 
 
+@branches
 def test_in_a_branch(hand):
     yes = helper.make_graph([node("Gelu", ["x"], ["t"])], "yes", [], [helper.make_tensor_value_info("t", FLOAT, None)])
     no = helper.make_graph([helper.make_node("Neg", ["x"], ["n"])], "no", [],

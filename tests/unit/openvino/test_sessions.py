@@ -26,6 +26,7 @@ from opforge.errors import (
 from opforge.onnx import one_node_model
 from opforge.schema import registry
 from tests.unit.onnxruntime.conftest import FLOAT, INT32, INT64, make_model
+from tests.unit.openvino.conftest import branches
 
 openvino = pytest.importorskip("openvino")
 pytestmark = [pytest.mark.compiler, pytest.mark.usefixtures("extension")]
@@ -83,6 +84,7 @@ def test_our_kernel_runs_where_the_model_brings_a_body():
     assert len(model.functions) == 1, "the caller's model is left alone"
 
 
+@branches
 def test_a_branch_and_a_function_that_hold_our_nodes():
     yes = helper.make_graph([helper.make_node("CustomGELU", ["x"], ["t"], domain=DOMAIN)], "yes", [],
                             [helper.make_tensor_value_info("t", FLOAT, None)])  # fmt: skip
