@@ -44,6 +44,15 @@ class ModelNodes:
             self._nodes[name] = node
             self.places[name] = place_of(name, {item.key: item.value for item in node.metadata_props})
 
+    def named(self, name: str) -> tuple[str, ...]:
+        """Return the node that an engine calls by its own name or by that of an output; nothing where there is none."""
+        found = name if name in self._nodes else self._makers.get(name)
+        return () if found is None else (found,)
+
+    @cached_property
+    def _makers(self) -> dict[str, str]:
+        return {value: name for name, node in self._nodes.items() for value in node.output if value}
+
     def completed(self, claims: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
         """Add to what nodes of an engine say they stand for the nodes of the model whose results only they can read.
 

@@ -131,7 +131,7 @@ def _other(path: Path, inputs: Mapping[str, Any], name: str, runs: int, threads:
     times = engine.profile(path, inputs, runs=runs, threads=threads)
     nodes = ModelNodes(path, inputs) if path.suffix == ".onnx" else None
     if nodes is not None:
-        claims = nodes.completed([time.origin for time in times])
+        claims = nodes.completed([time.origin or nodes.named(time.name) for time in times])
         times = [replace(time, origin=claim) for time, claim in zip(times, claims, strict=True)]
     rows = [_row(time, nodes, runs) for time in times]
     shared = {key for key, count in Counter(row.members for row in rows).items() if count > 1}
@@ -146,7 +146,7 @@ def _other(path: Path, inputs: Mapping[str, Any], name: str, runs: int, threads:
 
 def _row(time: NodeTime, nodes: ModelNodes | None, runs: int) -> NodeRow:
     samples = np.array(time.samples or [time.nanoseconds // max(1, time.runs)] * time.runs, np.int64)
-    members = time.origin or ((time.name,) if nodes is not None and time.name in nodes.places else ())
+    members = time.origin
     places = [nodes.places[name] for name in members if name in nodes.places] if nodes is not None else []
     whole = len(samples) % runs == 0  # else calls cannot be told apart by run
     return NodeRow(

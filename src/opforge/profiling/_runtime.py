@@ -178,19 +178,19 @@ def _group(node: Node) -> str:
 def _without_inner(calls: NDArray[Any], nodes: list[Node]) -> NDArray[np.int64]:
     """Durations; those of an If or a Loop without the nodes that ran inside."""
     times: NDArray[np.int64] = calls["end"] - calls["begin"]
-    holders = [k for k, node in enumerate(nodes) if node.op in _CONTROL and not node.domain]
+    holders = {k for k, node in enumerate(nodes) if node.op in _CONTROL and not node.domain}
     if not holders:
         return times
     order = np.lexsort((-calls["end"], calls["begin"], calls["thread"]))
-    stack: list[int] = []
-    for k in order:
-        call = calls[k]
-        while stack and not (calls[stack[-1]]["thread"] == call["thread"] and calls[stack[-1]]["end"] >= call["end"]):
+    columns = (calls[name][order].tolist() for name in ("thread", "node", "begin", "end"))
+    stack: list[tuple[int, int, int]] = []  # place, thread and end of those around
+    for place, thread, node, begin, end in zip(order.tolist(), *columns, strict=True):
+        while stack and not (stack[-1][1] == thread and stack[-1][2] >= end):
             stack.pop()
         if stack:
-            times[stack[-1]] -= int(call["end"] - call["begin"])
-        if int(call["node"]) in holders:
-            stack.append(int(k))
+            times[stack[-1][0]] -= end - begin
+        if node in holders:
+            stack.append((place, thread, end))
     return times
 
 

@@ -107,14 +107,20 @@ class OnnxRuntime:
         """
         with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
             optimised = Path(folder) / "optimised.onnx"
-            session = self._session(
-                model, threads, profile=f"{folder}/profile", optimised="" if self._provider else str(optimised)
-            )
+            session = self._measured(model, threads, f"{folder}/profile", "" if self._provider else str(optimised))
             loaded = _Loaded(session)
             for _ in range(runs + 1):
                 loaded.run(inputs)
             origins = origins_of(model, optimised) if optimised.exists() else {}
             return read_profile(Path(session.end_profiling()), runs, origins)
+
+    def _measured(self, model: Path, threads: int | None, profile: str, optimised: str) -> onnxruntime.InferenceSession:
+        try:
+            return self._session(model, threads, profile, optimised)
+        except UnsupportedError:
+            if not optimised:
+                raise
+            return self._session(model, threads, profile)  # a model of 2 GiB runs, and cannot be written
 
     def _session(
         self, model: Path, threads: int | None, profile: str = "", optimised: str = ""

@@ -28,7 +28,10 @@ def origins_of(compiled: openvino.CompiledModel, path: Path) -> dict[str, tuple[
         known.update(dict.fromkeys((name, *node.output), name))
     found = {}
     for node in compiled.get_runtime_model().get_ordered_ops():
-        layers = str(node.get_rt_info()["originalLayersNames"].astype(str)).split(",")
+        information = node.get_rt_info()
+        if "originalLayersNames" not in information:
+            continue
+        layers = str(information["originalLayersNames"].astype(str)).split(",")
         names = (_known(layer, known) for layer in layers)
         found[str(node.get_friendly_name())] = tuple(dict.fromkeys(name for name in names if name))
     return found
