@@ -129,3 +129,37 @@ def test_images_in_turns_and_lanes(tmp_path: Path) -> None:
         images = session.node_tensors(int(again["node"][0]))[0].shape
         assert images is not None and images[0] < 8
         assert (len(again) + len(first[first["node"] == again["node"][0]])) * images[0] >= 3 * 8
+
+
+@pytest.mark.parametrize("name", ["convolutions", "loop"])
+def test_profiles_begin_and_end_while_others_run(tmp_path: Path, name: str) -> None:
+    """Results stay the same in every bit, and nothing is read that is being written."""
+    import threading
+    import time
+
+    of.compile(getattr(models, name)(), tmp_path / "net.bin")
+    session = Session(tmp_path / "net.bin", threads=2)
+    x = {"x": np.ones((2, 3, 64, 64) if name == "convolutions" else (8, 64), np.float32)}
+    expected = session.run(x)["y"].tobytes()
+    ends = time.monotonic() + 0.4
+    results: set[bytes] = set()
+
+    def work() -> None:
+        while time.monotonic() < ends:
+            results.add(session.run(x)["y"].tobytes())
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    rounds = 0
+    while time.monotonic() < ends:
+        session.profile_events(100, every=1 + rounds % 3)
+        session.node_times()
+        events, lost = session.events()
+        assert len(events) <= 100 and lost >= 0
+        session.node_tensors(0)
+        session.profile(on=False)
+        rounds += 1
+    for thread in threads:
+        thread.join()
+    assert results == {expected} and rounds > 1
