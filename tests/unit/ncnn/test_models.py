@@ -7,9 +7,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from onnx.backend.test.loader import load_model_tests
 
-from opforge.engines.ncnn._convert import convert
-from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
+from opforge.engines.ncnn._convert import RULES, convert
+from opforge.engines.ncnn._files import write_files
+from opforge.engines.ncnn._run import Loaded
+from opforge.errors import ArgumentError, MissingOperatorError, OpforgeError, UnsupportedError
 from tests.unit.ncnn.conftest import OPTIONS, draw, model_of
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -216,3 +219,44 @@ def test_a_factor_that_gives_no_whole_size_is_refused():
         model.graph.node[0].input[:] = ["x", "", "s"]
         with pytest.raises(UnsupportedError, match=words):
             convert(model)
+
+
+def test_an_output_that_a_layer_does_not_have_is_refused():
+    attributes = {"kernel_shape": [2, 2]}
+    model = model_of([("MaxPool", "x", "y i", attributes)], {"x": ([1, 3, 5, 7], "f")}, outputs=["y"])
+    model.graph.output.append(helper.make_tensor_value_info("i", onnx.TensorProto.INT64, None))
+    with pytest.raises(UnsupportedError, match=r"MaxPool \(y\): its output i"):
+        convert(model)
+    sequence = helper.make_tensor_sequence_value_info("x", onnx.TensorProto.FLOAT, None)
+    result = helper.make_tensor_sequence_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [sequence], [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(UnsupportedError, match="input x: no tensor with a known number of axes"):
+        convert(model)
+
+
+def test_the_cases_of_onnx_that_convert_give_their_results(tmp_path):
+    """ONNX's own cases of the operators that have layers; those of larger batches or other dtypes are refused."""
+    ran = set()
+    for case in load_model_tests(kind="node"):
+        model = case.model
+        if not all(n.op_type in RULES and not n.domain for n in model.graph.node):
+            continue
+        try:
+            network = convert(model)
+        except OpforgeError:
+            continue
+        write_files(network, tmp_path / "m.param")
+        loaded = Loaded(tmp_path / "m.param", threads=1)
+        known = {i.name for i in loaded.inputs}
+        for given, wanted in case.data_sets:
+            inputs = {i.name: _array(a) for i, a in zip(model.graph.input, given, strict=False) if i.name in known}
+            got = loaded.run(inputs)
+            for output, want in zip(model.graph.output, wanted, strict=True):
+                np.testing.assert_allclose(got[output.name], _array(want), rtol=1e-3, atol=1e-4, err_msg=case.name)
+        ran.add(case.name)
+    assert len(ran) > 150
+
+
+def _array(value):
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)

@@ -164,8 +164,9 @@ def _depth_to_space(b: Builder, node: ir.Node) -> None:
 
 
 def _space_to_depth(b: Builder, node: ir.Node) -> None:
+    depth_first = attribute(node, "mode", "DCR") == "DCR"
     x = b.inner(node.inputs[0], "SpaceToDepth")
-    b.layer(node, "Reorg", [x], {0: int(attribute(node, "blocksize")), 1: 1})
+    b.layer(node, "Reorg", [x], {0: int(attribute(node, "blocksize")), 1: int(depth_first)})
 
 
 RULES: Final[Mapping[str, Rule]] = {

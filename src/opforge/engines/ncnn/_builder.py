@@ -191,6 +191,10 @@ class Builder:
             return blob
         return self.form(blob, blob.dims, int(len(blob.dims) > MOST_AXES and blob.dims[0].constant == 1))
 
+    def has(self, value: ir.Value) -> bool:
+        """Tell whether a blob stands for a value."""
+        return value in self._blobs
+
     def give(self, value: ir.Value, blob: Blob) -> None:
         """Let a blob stand for a value."""
         self._blobs[value] = blob

@@ -222,7 +222,7 @@ class _Conversion:
     def run(self) -> Network:
         """Convert inputs, nodes, outputs."""
         graph = self._model.graph
-        inputs = [self._input(value) for value in graph.inputs]
+        inputs = [port for value in graph.inputs if (port := self._input(value)) is not None]
         for node in graph:
             if node not in self._b.done:
                 self._node(node)
@@ -242,10 +242,14 @@ class _Conversion:
         layers = finish(self._b, [port.blob for port in outputs])
         return Network(layers, inputs, outputs, self._operators)
 
-    def _input(self, value: ir.Value) -> Port:
+    def _input(self, value: ir.Value) -> Port | None:
         name = value.name or "input"
-        if value.dtype not in (ir.DataType.FLOAT, *_INTEGERS) or not isinstance(value.type, ir.TensorType):
-            self._refuse(f"input {name}", f"{value.dtype or value.type}: ncnn's tensors hold float32 or int32")
+        if not isinstance(value.type, ir.TensorType) or value.shape is None:
+            self._refuse(f"input {name}", "no tensor with a known number of axes")
+            self._tainted.add(value)
+            return None
+        if value.dtype not in (ir.DataType.FLOAT, *_INTEGERS):
+            self._refuse(f"input {name}", f"{value.dtype}: ncnn's tensors hold float32 or int32")
         dims = self._b.dims(value)
         lead = int(len(dims) > 2 and dims[0].constant == 1)
         if len(dims) - lead > MOST_AXES:
@@ -297,6 +301,10 @@ class _Conversion:
                 return
             self._require_floats(node)
             RULES[node.op_type](self._b, node)
+            for output in node.outputs:
+                read = output.is_graph_output() or any(use.node not in self._b.done for use in output.uses())
+                if read and not self._b.has(output):
+                    raise Refused(f"its output {output.name}")
         except _Behind:
             self._taint(node)
         except Refused as refused:

@@ -36,7 +36,7 @@ def _matmul(b: Builder, node: ir.Node) -> None:
     matrix = _edit.array(right)
     x = b.blob(left)
     if matrix is not None and matrix.ndim == 2 and _edit.array(left) is None and len(x.sizes) <= 2:
-        shifted = _bias_behind(node, matrix.shape[1])
+        shifted = _bias_behind(b, node, matrix.shape[1])
         bias = None if shifted is None else b.weight(shifted[1], "a bias")
         _inner_product(b, node, x, b.weight(right, "a matrix").T, bias, None if shifted is None else shifted[0])
         if shifted is not None:
@@ -57,14 +57,20 @@ def _same_rank(b: Builder, node: ir.Node, rank: int) -> tuple[list[Blob], int]:
     return b.same_rank(node.inputs, dims)
 
 
-def _bias_behind(node: ir.Node, columns: int) -> tuple[ir.Value, ir.Value, ir.Node] | None:
+def _bias_behind(b: Builder, node: ir.Node, columns: int) -> tuple[ir.Value, ir.Value, ir.Node] | None:
     """Return (sum, bias, node) where the one reader of a product adds a constant row to it."""
     reader = _edit.only_consumer(node.outputs[0])
     if reader is None or not _edit.is_op(reader, "Add"):
         return None
     other = reader.inputs[1] if reader.inputs[0] is node.outputs[0] else reader.inputs[0]
     row = _edit.array(other)
-    if other is None or row is None or row.shape[-1:] != (columns,) or row.size != columns or row.ndim > 2:
+    if (
+        other is None
+        or row is None
+        or row.shape[-1:] != (columns,)
+        or row.size != columns
+        or row.ndim > len(b.dims(node.outputs[0]))
+    ):
         return None
     return reader.outputs[0], other, reader
 
