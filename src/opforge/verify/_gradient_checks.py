@@ -69,7 +69,7 @@ def gradient_shapes(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
     for types in choices(operator):
         if not any(dtype.is_float for dtype in types.values()) and operator.types:
             continue
-        found = ""
+        found, where = "", ""
         for case in [case for case in cases_of(operator) if case.finite]:
             inputs = arrays(operator, case, types, seed=seed)
             try:
@@ -77,7 +77,7 @@ def gradient_shapes(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
                 grads = [np.ones(out.shape, out.dtype) for out in outputs]
                 gradients = host.gradients(operator, inputs, grads, case.attributes)
             except OpforgeError as problem:
-                found = f"case {case.name}: {problem}"
+                found, where = str(problem), case.name  # as other parts say it, so that one cause is said once
                 break
             for parameter, value, grad in zip(parameters(operator, inputs), inputs, gradients, strict=True):
                 if value is None or grad is None or (value.shape, value.dtype) == (grad.shape, grad.dtype):
@@ -88,4 +88,4 @@ def gradient_shapes(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
                 )
             if found:
                 break
-        yield Row("gradient shapes", "", host.name, label(types), not found, found)
+        yield Row("gradient shapes", where, host.name, label(types), not found, found)

@@ -281,3 +281,13 @@ def test_compiled_functions_with_functorch():
 
 def test_the_environment_names_the_route():
     assert opforge.torch.route() == os.environ["OPFORGE_TORCH_ROUTE"]
+
+
+def test_a_decomposed_float_attribute_is_a_float32_value():
+    from opforge.frameworks.torch import _calls, _decompose
+    from opforge.ops import swish
+
+    x = torch.linspace(-3, 3, 9, dtype=torch.float64)
+    decomposed = _decompose._known[_calls.register(swish)]
+    # 1.702 is no float32 value: taken as it is, results differ by 1e-7.
+    torch.testing.assert_close(decomposed(x, beta=1.702), swish(x, beta=1.702), rtol=1e-14, atol=1e-15)

@@ -50,13 +50,16 @@ def register(entry: Entry) -> None:
         return
     formula: Any = operator.formula
     made: list[Callable[..., Any]] = []
+    declared = {attribute.name: attribute for attribute in operator.signature.attributes}
 
     def decomposed(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
         if not made:  # programs of second derivatives are made when a graph has them
             from opforge.codegen.torch_decomposition import decomposition
 
             made.append(decomposition(formula))
-        return made[0](*tensors, **attributes)
+        # A float attribute is a float32 value everywhere; a symbolic one is left as it is.
+        known = {name: declared[name].coerce(v) if isinstance(v, float) else v for name, v in attributes.items()}
+        return made[0](*tensors, **known)
 
     _known[entry.overload] = decomposed
     if not operator.is_gradient:
