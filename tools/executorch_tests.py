@@ -14,7 +14,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "executorch"
 REQUIREMENTS = ROOT / "requirements" / "executorch.txt"
-TESTS = ("tests/unit/executorch", "tests/unit/test_docs.py::test_examples_run[docs/executorch.md]")
+_MODELS = ("MiniLM with CustomGELU", "case study", "sparse", "versions")
+TESTS = (
+    "tests/unit/executorch",
+    "tests/unit/test_docs.py::test_examples_run[docs/executorch.md]",
+    "tests/conformance/test_models.py::test_operators_run_where_the_page_says[executorch]",
+    *(f"tests/conformance/test_models.py::test_models[executorch-{name}]" for name in _MODELS),
+)
 
 
 def install() -> Path:
