@@ -4,12 +4,14 @@ import flatbuffers
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
 import opforge as of
 import opforge.executorch
+from opforge.cli.commands.export import command
 from opforge.engines.executorch import ExecuTorch, _adapter
 from opforge.engines.executorch._program import read_program
-from opforge.errors import CandidateError, CorruptFileError, UnsupportedError
+from opforge.errors import ArgumentError, CandidateError, CorruptFileError, UnsupportedError
 from opforge.verify import find_engine
 
 
@@ -32,6 +34,16 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"")
     with pytest.raises(UnsupportedError, match=r"(?s)lowered from PyTorch.*expected: a \.pte.*opforge export"):
         ExecuTorch().load(tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize("arguments", [["opforge.ops:Mish"], ["net.py:make", "--opset", "20"], ["net.py:make"]])
+def test_what_is_not_lowered_on_the_command_line(arguments, absent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("import torch\n\ndef make():\n    return torch.nn.ReLU(), (torch.ones(3),)\n")
+    done = CliRunner().invoke(command, [*arguments, "-o", "net.pte"])
+    assert isinstance(done.exception, ArgumentError | UnsupportedError)
+    words = "ExecuTorch cannot be used here" if arguments == ["net.py:make"] else "only a PyTorch module is lowered"
+    assert words in str(done.exception) and not (tmp_path / "net.pte").exists()
 
 
 def made(methods):
