@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--path"]:
         print(path())
         return 0
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(arguments or TESTS)]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *(arguments or TESTS)]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path()}, check=False).returncode
 
 

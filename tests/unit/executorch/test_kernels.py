@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+import opforge as of
+import opforge.executorch
 from opforge.errors import ArgumentError, DtypeError, UnsupportedError
 
 pytestmark = pytest.mark.compiler
@@ -113,13 +115,13 @@ def test_channels_last_for_kernels_with_and_without_strides(hand, lowered):
     torch.testing.assert_close(y, custom_gelu(x))
 
 
-@pytest.mark.parametrize("grain", [1, 7, 100, 5000])
+@pytest.mark.parametrize("grain", [7, 5000])
 def test_chunks_do_not_depend_on_the_number_of_threads(hand, lowered, grain):
     x = torch.zeros(1001)
     expected = torch.arange(1001) // grain * grain
+    path = lowered(lambda x: hand.chunks(x, grain=grain), x).path
     for threads in (1, 2, None):
-        session = lowered(lambda x: hand.chunks(x, grain=grain), x, threads=threads)
-        assert torch.equal(run(session, x)[0], expected.float())
+        assert torch.equal(run(of.executorch.session(path, threads=threads), x)[0], expected.float())
 
 
 def test_errors_of_a_running_kernel_carry_its_words(hand, lowered):
