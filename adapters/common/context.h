@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/failure.h"
 #include "common/float_mode.h"
 #include "opforge/abi.h"
 
@@ -45,6 +46,8 @@ opforge_status allocate_late(CallContext* context, int32_t index, const int64_t*
     for (int32_t d = 0; d < rank; ++d) sizes[d] = shape[d];
     call.allocate(index, sizes, rank);
     return OPFORGE_STATUS_OK;
+  } catch (const Failure& problem) {
+    return context->base.error(&context->base, problem.status, problem.what());
   } catch (const std::exception& error) {
     return context->base.error(&context->base, OPFORGE_STATUS_OUT_OF_MEMORY, error.what());
   }

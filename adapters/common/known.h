@@ -27,9 +27,8 @@ template <class Definition>
 struct Known {
   const char* host;  // as people call it
   const char* name;  // as kernel libraries are told it
-  std::mutex lock;
+  std::mutex lock, searching;
   std::map<std::string, std::unique_ptr<Definition>> definitions;
-  bool searched = false;
 
   Known(const char* host_words, const char* host_name) : host(host_words), name(host_name) {}
 
@@ -46,17 +45,18 @@ struct Known {
     check_same(*known->second, *definition, definition->key, host);
   }
 
+  bool empty() {
+    const std::lock_guard<std::mutex> guard(lock);
+    return definitions.empty();
+  }
+
   // Where nobody told of any operator yet, those of OPFORGE_LIBRARY_PATH; raises where there are none either.
   // `otherwise` names the function in Python that tells of some.
   void search(const char* otherwise) {
-    {
-      const std::lock_guard<std::mutex> guard(lock);
-      if (!definitions.empty() || std::exchange(searched, true)) return;
-    }
+    const std::lock_guard<std::mutex> alone(searching);  // who comes meanwhile needs what is found
+    if (!empty()) return;
     define_libraries(name, [&](const opforge_operator* table) { define(table); });
-    const std::lock_guard<std::mutex> guard(lock);
-    if (!definitions.empty()) return;
-    searched = false;
+    if (!empty()) return;
     throw failure(OPFORGE_STATUS_NOT_FOUND, "opforge", "no operator is known",
                   std::string("kernel libraries in the folders of OPFORGE_LIBRARY_PATH, or ") + otherwise +
                       " in Python",

@@ -197,6 +197,10 @@ class FlexBuffer {
       return value;
     }
     const Vector items = vector(place);
+    // Items have bytes of their own, so more than there are bytes are one list that is led to again and
+    // again.
+    items_ += items.count;
+    require(items_ <= size_);
     for (size_t k = 0; k < items.count; ++k) value.items.push_back(scalar(item(items, k)));
     return value;
   }
@@ -206,7 +210,7 @@ class FlexBuffer {
   const uint8_t* data_;
   size_t size_;
   std::string where_;
-  mutable size_t texts_ = 0;
+  mutable size_t texts_ = 0, items_ = 0;
 };
 
 }  // namespace opforge::litert_host

@@ -9,7 +9,7 @@ namespace {
 void open(const char* path) {
   void* library = nullptr;
   if (path != nullptr && path[0] != '\0') {
-    library = ::dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* const reason = ::dlerror();
       throw failure(OPFORGE_STATUS_NOT_FOUND, path, "LiteRT does not load", "", reason ? reason : "",
@@ -21,7 +21,12 @@ void open(const char* path) {
 
 bool nothing_defined() {
   const std::lock_guard<std::mutex> guard(registry().lock);
-  return registry().plans.empty() && !std::exchange(registry().searched, true);
+  return registry().plans.empty();
+}
+
+void search() {
+  const std::lock_guard<std::mutex> alone(registry().searching);  // who comes meanwhile needs what is found
+  if (nothing_defined()) opforge::adapter::define_libraries("litert", &define);
 }
 
 }  // namespace
@@ -49,7 +54,7 @@ OPFORGE_EXPORT int32_t opforge_litert_create(const char* const* codes, size_t co
   return guarded(
       error, size,
       [&] {
-        if (nothing_defined()) opforge::adapter::define_libraries("litert", &define);
+        search();
         auto made = std::make_unique<Kernels>();
         for (size_t k = 0; k < count; ++k) {
           made->all.push_back(std::make_unique<Kernel>(find(codes[k]), codes[k], threads, &made->failures));

@@ -31,10 +31,9 @@ inline constexpr char kCounts[] =
     "#inputs";  // tensors per input parameter, where one is optional or variadic
 
 struct Registry {
-  std::mutex lock;
+  std::mutex lock, searching;
   std::map<std::string, std::unique_ptr<Plan>> plans;  // by domain::Name:version
   std::map<std::string, Named> names;
-  bool searched = false;
 };
 
 // Nothing here is freed: a compiled model may outlive static objects.

@@ -37,7 +37,7 @@ struct Extent {
     for (int32_t k = rank - 1; k >= 0; --k) {
       const bool channels = dims >= 3 && k == rank - dims;
       if (channels && step != static_cast<int64_t>(ncnn_mat_get_cstep(mat))) {
-        dense = sizes[k] == 1;
+        dense = sizes[k] <= 1;
         step = static_cast<int64_t>(ncnn_mat_get_cstep(mat));
       }
       strides[k] = step;
@@ -59,9 +59,16 @@ inline void copy_planes(char* to, int64_t to_step, const char* from, int64_t fro
   }
 }
 
+// How many threads the layer that this thread runs may take, as the option of its net says.
+inline int& region_threads() {
+  static thread_local int threads = 1;
+  return threads;
+}
+
 inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
 #ifdef _OPENMP
-#pragma omp parallel for schedule(static)
+  const int threads = region_threads() > 0 ? region_threads() : 1;
+#pragma omp parallel for schedule(static) num_threads(threads)
   for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk, chunk + 1, user);
 #else
   body(0, chunks, user);

@@ -2,12 +2,11 @@
 // program or library that calls ncnn, with -fopenmp where kernels should use the threads of ncnn's runtime.
 #include "ncnn/opforge_ncnn.h"
 
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <map>
 #include <mutex>
 
+#include "common/library.h"
 #include "ncnn/layer.h"
 
 namespace opforge::ncnn_host {
@@ -60,9 +59,10 @@ int load_model(opforge_ncnn_layer*, ncnn_handle) { return 0; }
 int pipeline(opforge_ncnn_layer*, ncnn_handle) { return 0; }
 
 int forward_n(opforge_ncnn_layer* handle, const ncnn_handle* bottoms, int n, ncnn_handle* tops, int n2,
-              ncnn_handle) {
+              ncnn_handle option) {
   // ncnn reads what stands in `tops` after a failure too.
   for (int k = 0; k < n2; ++k) tops[k] = ncnn_mat_create();
+  region_threads() = ncnn_option_get_num_threads(option);
   return report([&] { Call(layer_of(handle), bottoms, n, tops, n2).run(); });
 }
 
@@ -120,19 +120,7 @@ const std::pair<const std::string, std::unique_ptr<Plan>>& define(const opforge_
   return *known;
 }
 
-int register_library(void* net, opforge_library_fn entry, const std::string& where) {
-  char reason[1024] = "";
-  opforge_host host{};
-  host.size = sizeof host;
-  host.abi = OPFORGE_ABI;
-  host.name = "ncnn";
-  host.version = "";
-  host.reason = reason;
-  host.reason_size = sizeof reason;
-  const opforge_library* const library = entry(&host);
-  if (library == nullptr) {
-    throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "the library refuses this host", "", reason);
-  }
+int register_library(void* net, const opforge_library* library) {
   int count = 0;
   for (int32_t k = 0; k < library->n_operators; ++k) {
     if ((library->operators[k]->flags & OPFORGE_OPERATOR_GRADIENT) != 0) continue;
@@ -156,24 +144,15 @@ extern "C" {
 
 OPFORGE_EXPORT int opforge_ncnn_register(void* net, const char* path) {
   using namespace opforge::ncnn_host;
-  return counted([&] {
-    void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      throw failure(OPFORGE_STATUS_NOT_FOUND, path, "the kernel library does not load", "", ::dlerror());
-    }
-    const auto entry = reinterpret_cast<opforge_library_fn>(::dlsym(library, "opforge_library_v1"));
-    if (entry == nullptr) {
-      throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, path, "not a kernel library",
-                    "the exported symbol opforge_library_v1", "no such symbol");
-    }
-    return register_library(net, entry, path);
-  });
+  return counted([&] { return register_library(net, open_library(path, "ncnn")); });
 }
 
 OPFORGE_EXPORT int opforge_ncnn_register_linked(void* net, const void* (*entry)(const void*)) {
   using namespace opforge::ncnn_host;
-  return counted(
-      [&] { return register_library(net, reinterpret_cast<opforge_library_fn>(entry), "linked library"); });
+  return counted([&] {
+    const auto table = reinterpret_cast<opforge_library_fn>(entry);
+    return register_library(net, library_table(table, "linked library", "ncnn"));
+  });
 }
 
 OPFORGE_EXPORT const char* opforge_ncnn_error(void) { return opforge::adapter::last_failure().text.c_str(); }

@@ -38,6 +38,7 @@ _FUNCTIONS = (
 ).split()
 _NAMES.update(dict.fromkeys(_FUNCTIONS, "opforge.expr"))
 _SUBMODULES = tuple("executorch jax litert ncnn onnx onnxruntime openvino ops tensorflow torch".split())
+_NEEDED = {"executorch": "torch"}  # what a submodule imports that is named otherwise
 
 __all__ = ["__version__", *sorted(_NAMES), *_SUBMODULES]
 
@@ -51,10 +52,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a lazy module attribute can
         try:
             return import_module(f"opforge.{name}")
         except ModuleNotFoundError as error:
-            if error.name != name:
+            if error.name not in (name, _NEEDED.get(name)):
                 raise
-            message = f"opforge.{name} needs {name}, which is not installed: pip install 'opforge[{name}]'"
-            raise ModuleNotFoundError(message, name=name) from None
+            message = f"opforge.{name} needs {error.name}, which is not installed: pip install 'opforge[{name}]'"
+            raise ModuleNotFoundError(message, name=error.name) from None
     raise AttributeError(f"module 'opforge' has no attribute {name!r}")
 
 

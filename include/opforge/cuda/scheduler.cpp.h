@@ -52,6 +52,7 @@ constexpr int kInvalidConfiguration = 9, kLaunchFailure = 719, kNotSupported = 8
 constexpr size_t kKeptFibers =
     5000;  // ThreadSanitizer gives a new fiber the number of a dead one and misses races
 constexpr unsigned kSyncPoints = 1u << 20;
+const char kDynamic = 0;  // its address is the key of the dynamic shared variable
 
 // Plain loops: ThreadSanitizer intercepts memcpy and memset even in code that it does not instrument.
 void copy(void* to, const void* from, size_t size) {
@@ -112,7 +113,7 @@ struct Launch {
   int counted = 0;            // threads with a predicate at the last barrier
   char* arena = nullptr;
   char* dynamic_memory = nullptr;
-  size_t used = 0;
+  size_t used = 0, declared = 0;  // of the arena; of the block's shared memory, less the dynamic one
   std::vector<Variable> variables;
   std::string problem;
   // of the sanitizers
@@ -206,7 +207,7 @@ void arrange(std::vector<unsigned>* order, std::mt19937* random) {
 void begin_block() {
   Launch& l = *launch;
   l.variables.clear();
-  l.used = 0;
+  l.used = l.declared = 0;
   l.dynamic_memory = nullptr;
 #ifdef OPFORGE_CUDA_THREAD  // fresh memory for every block, or what one wrote would meet what the next reads
   for (char* stack : l.stacks) munmap(stack, kStack);
@@ -450,13 +451,14 @@ __attribute__((visibility("hidden"))) void* opforge_cuda_shared(const void* key,
     if (variable.key == key) return variable.memory;
   }
   const size_t at = (l.used + alignment + 127) / 64 * 64;  // a gap, which AddressSanitizer guards
-  size_t total = size + l.dynamic;
-  if (at + size + 128 > kArena || total > kMostShared) {
+  const size_t declared = l.declared + (key == &kDynamic ? 0 : size);
+  if (at + size + 128 > kArena || declared + l.dynamic > kMostShared) {
     fail("the shared variables of a block, " + std::string(name) + " among them, take more than the " +
          std::to_string(kMostShared) + " bytes that a block can have");
     give_way(true);
   }
   l.used = at + size;
+  l.declared = declared;
   char* memory = l.arena + at;
   OPFORGE_ADDRESS(__asan_unpoison_memory_region(memory, size);)
   poison(memory, size);
@@ -464,8 +466,7 @@ __attribute__((visibility("hidden"))) void* opforge_cuda_shared(const void* key,
   return memory;
 }
 __attribute__((visibility("hidden"))) void* opforge_cuda_dynamic_shared(void) {
-  static const char key = 0;
-  return opforge_cuda_shared(&key, launch->dynamic, 16, "the dynamic one");
+  return opforge_cuda_shared(&kDynamic, launch->dynamic, 16, "the dynamic one");
 }
 
 __attribute__((visibility("hidden"))) int opforge_cuda_launch(dim3 grid, dim3 block, size_t dynamic,

@@ -86,7 +86,7 @@ class Recipe:
             if done is not None:
                 return done
             if not force and (text := self.failure()) is not None:
-                hint = "build with force=True, or delete the file that keeps the failure"
+                hint = f"build with force=True, or delete the file that keeps the failure: {self._failure_file()}"
                 raise BuildError(f"an earlier build of {self.where} failed", where=self.name, got=text, hint=hint)
             started = time.time_ns()
             try:

@@ -95,7 +95,7 @@ def kept_functions(model: onnx.ModelProto, without: Iterable[tuple[str, str]]) -
             used.add(kind)
             pending += [(n.domain, n.op_type) for n in _nodes(kept[kind]) if (n.domain, n.op_type) in kept]
     found = []
-    for kind in used:
+    for kind in (kind for kind in kept if kind in used):  # in the model's order: files are the same in every process
         function = type(kept[kind])()
         function.CopyFrom(kept[kind])
         found.append(function)

@@ -190,6 +190,7 @@ def test_threads_that_miss_each_other_are_an_error_of_the_launch(run, fault, wor
         (1, 0, 0, 0, "a grid or block of size 0"),
         (1, 32, 49153, 0, "49153 bytes of dynamic shared memory"),
         (1, 32, 65536, 70000, None),
+        (1, 32, 163840, 163840, None),
     ],
 )
 def test_limits_of_a_launch(grid, block, shared, allowed, words):

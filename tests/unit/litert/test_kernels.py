@@ -120,6 +120,21 @@ def test_options_that_are_damaged_are_told(hand):
     assert CorruptFileError in seen and seen <= {CorruptFileError, ArgumentError, DtypeError}
 
 
+def test_options_whose_lists_are_one_list_again_and_again(hand):
+    # A map of n keys whose values all lead to one vector of n numbers: n * n numbers of a small file.
+    n, data = 20_000, bytearray()
+    data += b"k\0" + n.to_bytes(4, "little") + bytes(4 * n)
+    items = len(data) - 4 * n
+    keys = len(data) + 4
+    data += n.to_bytes(4, "little") + b"".join((keys + 4 * k).to_bytes(4, "little") for k in range(n))
+    data += (len(data) - keys).to_bytes(4, "little") + (4).to_bytes(4, "little") + n.to_bytes(4, "little")
+    values = len(data)
+    data += b"".join((values + 4 * k - items).to_bytes(4, "little") for k in range(n)) + bytes([11 << 2 | 2]) * n
+    data += (len(data) - values).to_bytes(4, "little") + bytes([9 << 2 | 2, 4])
+    with pytest.raises(CorruptFileError, match="cannot be read"):
+        hand("Attributes", {"x": ("f32", [1])}, {"y": ("f64", [16])}, bytes(data))
+
+
 def test_outputs_whose_size_depends_on_data_are_refused(hand):
     with pytest.raises(UnsupportedError, match=r"Nonzero.*size depends on data"):
         hand("Nonzero", {"x": ("f32", [4])}, {"y": ("i64", [4])})

@@ -47,6 +47,15 @@ def test_inputs_that_do_not_fit_are_told_by_name(gelu):
         assert all(word in str(caught.value) for word in words)
 
 
+def test_a_whole_file_that_a_session_cannot_take_is_not_called_damaged():
+    from opforge.engines.litert._model import TfliteModel, pack
+
+    tree = TfliteModel(write([("RELU", ["x"], ["y"], None)], *KINDS)).tree
+    tree.subgraphs[0].tensors[0].type = 5  # a string
+    with pytest.raises(DtypeError, match=r"(?s)model, x: tensors of this type cannot be passed.*got: string"):
+        of.litert.session(pack(tree, set()))
+
+
 def test_an_operator_that_nobody_registered():
     data = write([("com.example::CustomGELUU:1", ["x"], ["y"], b""), ("What", ["x"], ["z"], b"")], KINDS[0],
                  {**KINDS[1], "z": KINDS[1]["y"]})  # fmt: skip

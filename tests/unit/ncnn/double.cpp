@@ -18,7 +18,9 @@ struct Tensor {
   int elempack = 1;
   std::vector<char> memory;
 };
-struct Option {};
+struct Option {
+  int asked = 0;
+};
 struct Dict {
   std::map<int, std::pair<int, std::vector<int32_t>>> rows;  // id -> type, words
 };
@@ -117,7 +119,10 @@ void* ncnn_paramdict_get_array(void* d, int id, void* otherwise) {
   std::memcpy(t->memory.data(), words.data(), words.size() * 4);
   return t;
 }
-int ncnn_option_get_num_threads(void*) { return 1; }
+int ncnn_option_get_num_threads(void* option) {
+  ++static_cast<Option*>(option)->asked;
+  return 3;
+}
 void ncnn_net_register_custom_layer_by_type(void* net, const char* kind, Layer* (*create)(void*),
                                             void (*destroy)(Layer*, void*), void* user) {
   static_cast<Net*>(net)->kinds.push_back({kind, {create, destroy, user}});
@@ -172,7 +177,7 @@ int main() {
   const int code =
       one ? layer->forward_1(layer, bottoms[0], &tops[0], &option)
           : layer->forward_n(layer, bottoms.data(), int(bottoms.size()), tops.data(), count, &option);
-  std::cout << "code " << code << "\n";
+  std::cout << "code " << code << "\nasked for threads " << option.asked << "\n";
   if (code != 0) std::cout << opforge_ncnn_error() << "\n";
   for (void* top : tops) {
     const auto* t = static_cast<Tensor*>(top);

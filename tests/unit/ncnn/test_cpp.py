@@ -90,7 +90,7 @@ def test_channels_that_do_not_follow_each_other_are_read_and_written(program, sh
     assert y.shape == x.shape and "code 0" in said and "left 0" in said
     for flag in ("inplace", "packing", "vulkan", "bf16_storage", "fp16_storage"):
         assert f"support_{flag} 0" in said
-    assert "one_blob_only 1" in said
+    assert "one_blob_only 1" in said and "asked for threads 1" in said
 
 
 def test_several_inputs_of_different_ranks_and_an_element(program):

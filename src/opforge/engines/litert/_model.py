@@ -17,7 +17,7 @@ import numpy as np
 
 from opforge.engines._protocol import TensorInfo
 from opforge.engines.litert._dtypes import dtype_of_file
-from opforge.errors import ArgumentError, CorruptFileError, MissingOperatorError, UnsupportedError
+from opforge.errors import ArgumentError, CorruptFileError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.frameworks._names import tensorflow_name
 from opforge.schema import Operator, discover, registry
 
@@ -80,6 +80,8 @@ class TfliteModel:
         Raises:
             ArgumentError: there is no such file, or it is no .tflite file.
             CorruptFileError: it is damaged.
+            DtypeError: an input or output has a dtype that NumPy has no arrays of.
+            UnsupportedError: two inputs, or two outputs, have one name.
         """
         self.path = None if isinstance(source, bytes) else Path(source)
         self.where = "model" if self.path is None else str(self.path)
@@ -95,6 +97,8 @@ class TfliteModel:
             raise ArgumentError("not a .tflite model", where=self.where, expected="the mark TFL3 at byte 4", got=got)
         try:
             self._read()
+        except OpforgeError:
+            raise
         except _BROKEN as problem:
             raise self._corrupt(f"{type(problem).__name__}: {problem}") from None
 

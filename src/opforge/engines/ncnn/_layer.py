@@ -91,9 +91,9 @@ def _factory(operator: Operator, kind: str) -> tuple[Callable[[], ncnn.Layer], C
 
         def forward(self, bottom: Any, top: Any, option: ncnn.Option) -> int:  # noqa: ANN401 - a Mat or a list
             """Compute."""
-            assert self.layer is not None
             bottoms, tops = (bottom, top) if isinstance(bottom, list) else ([bottom], [top])
             try:
+                assert self.layer is not None, "ncnn runs a layer that refused its parameters"
                 arrays = self.layer.compute([np.array(mat) for mat in bottoms], kind)
                 for mat, array in zip(tops, arrays, strict=True):
                     _fill(mat, array)
