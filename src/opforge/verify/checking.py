@@ -48,6 +48,8 @@ class CheckReport:
     level: str
     seed: int
     rows: list[Row] = field(default_factory=list)
+    begins: Callable[[str], None] | None = field(default=None, repr=False, compare=False)
+    """Is told the name of each part before it runs."""
 
     @property
     def passed(self) -> bool:
@@ -90,6 +92,7 @@ def check(
     properties: bool = False,
     sanitize: Sequence[str] = (),
     model: Path | None = None,
+    report: CheckReport | None = None,
 ) -> CheckReport:
     """Check an operator, an ONNX model or a .bin.
 
@@ -113,6 +116,7 @@ def check(
         sanitize: of "address", "undefined", "thread": the operator's library is built again with these sanitizers;
             that of its CUDA kernels where "cuda-emulated" is among the hosts.
         model: the ONNX model that a .bin was compiled from, to compare with.
+        report: the report of an operator to fill, instead of a new one.
 
     Raises:
         ArgumentError: an unknown level or host, a host that is not installed, hosts for a model, or a file that is
@@ -120,12 +124,14 @@ def check(
     """
     row = level_named(level)
     if isinstance(subject, Operator):
-        report = CheckReport(subject.qualified_name, level, seed)
+        report = CheckReport(subject.qualified_name, level, seed) if report is None else report
         used = hosts_named(["numpy"] if hosts is None and not row.frameworks else hosts)
         # What a host cannot have is no fault of the operator; a framework that was asked for says it by itself.
         reasons = {host.name: host.refuses(subject) for host in used if hosts is None or host.name == EMULATED}
         if any(reasons.values()):
-            report.rows += [Row("host", "left out", name, "", True, why) for name, why in reasons.items() if why]
+            for name, why in reasons.items():
+                if why:
+                    report.rows.append(Row("host", "left out", name, "", True, why))
             used = [host for host in used if not reasons.get(host.name)]
         for name, rows in _operator_parts(subject, row, seed, used, engines=hosts is None and row.engines):
             collect(report, name, rows)
@@ -212,6 +218,8 @@ def collect(report: CheckReport, name: str, rows: Callable[[], Iterator[Row]]) -
 
     A row that repeats what an earlier part said (no cases, no compiler) is not added again.
     """
+    if report.begins is not None:
+        report.begins(name)
     try:
         for row in rows():
             report.rows.append(row)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,15 +101,18 @@ def command(
     (`module.py:Function`, `torch.ops.space.name`), or `domain::Name` in ONNX Runtime. Exit code 1 when a check fails.
     --level quick checks in NumPy only, unless hosts are named.
     """
+    from opforge.build.flags import default_profile
     from opforge.build.jit import jit_mode
-    from opforge.verify import check
+    from opforge.verify import CheckReport, check
 
     if device != "cpu":
         if hosts:
             raise ArgumentError("--host is for kernels of the CPU", where=target, hint=f"leave out --device {device}")
         hosts = (device,)
 
-    jit_mode()  # a wrong OPFORGE_JIT is wrong use, not an operator that fails
+    # What is wrong in the environment is wrong use, not an operator that fails.
+    jit_mode()
+    default_profile()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow logs while it is imported is no result
     load_packages(packages)
     reports = []
@@ -122,17 +127,20 @@ def command(
             raise ArgumentError("--model is what a .bin is held against", where=target)
         # A kernel's reference and cases are the author's code.
         with progress(f"checking {name}", as_json), author_code("the check cannot run", target):
-            reports.append(
-                check(
-                    subject,
-                    level=level,
-                    seed=seed,
-                    hosts=hosts or None,
-                    properties=properties,
-                    sanitize=sanitize,
-                    model=model,
-                )
+            given = partial(
+                check,
+                subject,
+                level=level,
+                seed=seed,
+                hosts=hosts or None,
+                properties=properties,
+                sanitize=sanitize,
+                model=model,
             )
+            if isinstance(subject, Path) or subject.is_formula:
+                reports.append(given())
+            else:
+                reports.append(_check_kernel(subject, given, CheckReport(name, level, seed), target, sanitize))
     passed = all(report.passed for report in reports)
 
     def text() -> None:
@@ -153,6 +161,24 @@ def _subjects(target: str) -> list[Path] | list[Operator]:
             raise ArgumentError("there is no such model", where=target)
         return [path]
     return load_operators(target)
+
+
+def _check_kernel(
+    operator: Operator, given: Callable[..., object], report: CheckReport, target: str, sanitize: tuple[str, ...]
+) -> CheckReport:
+    """Check what may crash; the sanitizers, which find the line, run in processes of their own anyway."""
+    from opforge.cli._apart import check_apart
+    from opforge.verify.checking import collect
+    from opforge.verify.sanitize import sanitized
+
+    def fill(into: CheckReport) -> None:
+        with author_code("the check cannot run", target):
+            given(report=into)
+
+    hint = None if sanitize else f"opforge check {target} --sanitize address names the line"
+    if not check_apart(report, fill, hint) and sanitize:
+        collect(report, "sanitize", partial(sanitized, operator, sanitize, report.seed))
+    return report
 
 
 def _check_stranger(

@@ -1,0 +1,108 @@
+"""`opforge check` of kernels that crash, and of what cannot be built: words, one row, exit code 1."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.compiler
+
+_OP = """
+import numpy as np
+
+import opforge as of
+
+wild = of.kernel(
+    "local.test::Wild",
+    "(x: T[n]) -> (y: T[n])",
+    types={"T": (of.f32,)},
+    sources=["cpu.cc"],
+    reference=lambda x: x,
+    differentiable=False,
+)
+"""
+_KERNEL = """
+#include "opforge/kernel.h"
+
+template <class T>
+opforge::Status wild(opforge::Context&, opforge::View<const T, 1> x, opforge::View<T, 1> y) {
+  for (int64_t i = 0; i < x.shape(0); ++i) {
+    *(&y(0) + i + OFFSET) = x(i);
+  }
+  return opforge::kOk;
+}
+"""
+_FAR = "(int64_t{1} << 44)"  # no process has memory there
+
+
+@pytest.fixture
+def wild(folder):
+    """Write the operator; `offset` is how far beside its place an element is written."""
+
+    def write(offset):
+        place = folder / "wild"
+        place.mkdir()
+        (place / "op.py").write_text(_OP)
+        (place / "cpu.cc").write_text(_KERNEL.replace("OFFSET", offset))
+        (place / "cases.py").write_text('CASES = [{"name": "few", "inputs": {"x": {"shape": [5], "normal": 1.0}}}]\n')
+        return place
+
+    return write
+
+
+def _check(*words):
+    """Run it as a user does: in a process that no framework was imported in."""
+    return subprocess.run(
+        [sys.executable, "-m", "opforge", "check", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OPFORGE_JIT": "auto"},
+    )
+
+
+def test_a_kernel_that_crashes_is_a_finding(wild):
+    found = _check(wild(_FAR), "--level", "quick")
+    assert found.returncode == 1, found.stderr
+    words = "FAILED process: the process CRASHED (SIGSEGV) during 'values' after schema (registered twice)"
+    assert words in found.stdout
+    assert "a kernel reads or writes beyond a tensor" in found.stdout
+    assert "--sanitize address names the line" in found.stdout
+    assert "1 of 5 checks FAILED" in found.stdout
+
+
+def test_a_crash_as_json_and_the_line_of_the_sanitizer(wild):
+    found = _check(wild(_FAR), "--level", "quick", "--sanitize", "address", "--json")
+    assert found.returncode == 1, found.stderr
+    (report,) = json.loads(found.stdout)["reports"]
+    rows = {row["check"]: row["detail"] for row in report["rows"] if not row["passed"]}
+    assert "CRASHED (SIGSEGV)" in rows["process"] and "to do" not in rows["process"]
+    assert "cpu.cc:7" in rows["sanitize address"]
+
+
+def test_what_passes_and_what_is_wrong_use_are_as_before(wild):
+    place = wild("0")
+    found = _check(place, "--level", "quick")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "local.test::Wild: " in found.stdout and " checks passed (" in found.stdout
+    (place / "cases.py").write_text("CASES = [1 / 0]\n")
+    found = _check(place, "--level", "quick")
+    assert found.returncode == 2, found.stdout
+    assert "ZeroDivisionError" in found.stderr and "cases.py:1" in found.stderr
+
+
+def test_no_compiler_is_not_taken_for_comparisons_with_nan(wild, opforge, monkeypatch):
+    monkeypatch.setenv("OPFORGE_JIT", "off")
+    result = opforge("check", wild("0"), "--level", "quick")
+    assert result.code == 1
+    assert "missing compiler" in result.out or "a kernel operator runs compiled code only" in result.out
+    assert "comparisons with NaN" not in result.out
+
+
+def test_a_wrong_profile_is_wrong_use(wild, opforge, monkeypatch):
+    monkeypatch.setenv("OPFORGE_PROFILE", "fst")
+    result = opforge("check", wild("0"), "--level", "quick")
+    assert result.code == 2
+    assert "OPFORGE_PROFILE: unknown profile" in result.err
