@@ -67,8 +67,8 @@ def read_table(path: Path) -> Table:
             "header",
             int(header["file_size"]) == size,
             "the file is cut or too long",
-            int(header["file_size"]),
-            size,
+            f"{header['file_size']} bytes",
+            f"{size} bytes",
         )
         _expect(path, "header", 1 <= count <= _MAX_SECTIONS, "bad number of sections", f"1 to {_MAX_SECTIONS}", count)
         _expect(

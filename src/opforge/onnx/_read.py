@@ -41,8 +41,10 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
     return model
 
 
-def compiled_hint(path: Path) -> str | None:
-    """Return what to do where a file that should be a model is a compiled one."""
+def compiled_hint(path: Path) -> str:
+    """Return what to do where a file that should be a model is a compiled one, or none that can be read."""
     with path.open("rb") as stream:
         found = stream.read(len(_BIN)) == _BIN
-    return "this is a compiled .bin; name the .onnx that it was made from" if found else None
+    if found:
+        return "this is a compiled .bin; name the .onnx that it was made from"
+    return "the file is cut or damaged, or of another format: export or fetch it again"

@@ -9,8 +9,18 @@ from opforge.bin.engine import engine as opforge_engine
 from opforge.engines import Engine, folder_engines
 from opforge.errors import ArgumentError, Candidate, CandidateError
 from opforge.onnx._read import read_model
+from opforge.schema.registry import nearest
 
-__all__ = ["ALL", "REFERENCE", "choose_engines", "default_engines", "engines", "find_engine", "reasons"]
+__all__ = [
+    "ALL",
+    "REFERENCE",
+    "choose_engines",
+    "default_engines",
+    "engines",
+    "find_engine",
+    "reasons",
+    "require_known",
+]
 
 ALL = "all"
 """Stands for every engine that can be used here."""
@@ -29,14 +39,28 @@ def find_engine(name: str) -> Engine:
         ArgumentError: there is no engine of that name.
         CandidateError: it is known, but cannot be used here.
     """
+    require_known([name])
     known = engines()
-    if name not in known:
-        raise ArgumentError(f"there is no engine {name!r}", expected=f"one of {', '.join(known)}, or {ALL}")
     state = known[name].availability()
     if not state.ok:
         raise CandidateError("the engine cannot be used here", [Candidate(name, state.reason)], hint=state.hint)
     known[name].prepare()
     return known[name]
+
+
+def require_known(names: Sequence[str]) -> None:
+    """See that there are engines of these names, whether they can be used here or not.
+
+    Raises:
+        ArgumentError: there is none of a name; the nearest one is said.
+    """
+    known = engines()
+    for name in names:
+        if name not in known:
+            near = nearest(name, [*known, ALL])
+            hint = f"did you mean {near}?" if near else None
+            all_of_them = f"one of {', '.join(known)}, or {ALL}"
+            raise ArgumentError(f"there is no engine {name!r}", expected=all_of_them, hint=hint)
 
 
 def choose_engines(names: Sequence[str], model: Path) -> tuple[list[str], dict[str, str]]:

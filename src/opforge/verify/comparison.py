@@ -11,7 +11,7 @@ import numpy as np
 
 from opforge.engines import Array
 from opforge.errors import ArgumentError, CheckFailure
-from opforge.verify._engines import choose_engines, reasons
+from opforge.verify._engines import choose_engines, reasons, require_known
 from opforge.verify._inputs import model_path
 from opforge.verify._measures import Difference, Ulps, explain, measure, ulps
 from opforge.verify._runs import Engines, Runner, run_sets
@@ -177,8 +177,9 @@ def compare(
             names, skipped = choose_engines(engines, path)
             optional = {*optional, *names} - set(engines)
             chosen = dict.fromkeys(names, path)
+        require_known([name for name, source in chosen.items() if not callable(source)])
         if len(chosen) + (inputs is not None) < 2:
-            raise ArgumentError("comparing needs at least two engines", where="compare", got=f"{list(chosen)}")
+            raise _too_few(chosen)
         with Engines(chosen, isolate=isolate, packages=packages, timeout=timeout, optional=optional) as held:
             held.skipped.update(skipped)
             held.load(threads)
@@ -187,7 +188,7 @@ def compare(
     names = list(found.outputs)
     if len(names) < 2 and not held.crashed:
         if chosen and len(chosen) < 2:
-            raise ArgumentError("comparing needs at least two engines", where="compare", got=f"{list(chosen)}")
+            raise _too_few(chosen)
         hint = reasons(held.skipped)
         raise ArgumentError("fewer than two engines run the model", where="compare", got=str(names), hint=hint)
     result = Comparison(names[-1] if names else "", skipped=held.skipped, crashed=held.crashed)
@@ -254,3 +255,9 @@ def compared(
         words = f"dtype {got.dtype}, expected {expected.dtype}; {words}"
     names = got.dtype.name, expected.dtype.name
     return Row(engine, output, difference, limit, *names, ulps(got, expected), "", difference.passed and same, words)
+
+
+def _too_few(chosen: Collection[str]) -> ArgumentError:
+    hint = "name a second one, e.g. engines=('opforge', 'onnxruntime') or --engine opforge; the last is the reference"
+    got = ", ".join(chosen) or "none"
+    return ArgumentError("comparing needs at least two engines", where="compare", got=got, hint=hint)

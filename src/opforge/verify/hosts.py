@@ -87,7 +87,9 @@ def hosts(names: Sequence[str] | None = None) -> list[Host]:
         if name not in known:
             near = nearest(name, known)
             hint = f"did you mean {near}?" if near else None
-            raise ArgumentError("there is no such host", where="check", expected=known, got=repr(name), hint=hint)
+            raise ArgumentError(
+                "there is no such host", where="check", expected=f"one of {', '.join(known)}", got=name, hint=hint
+            )
         if name != EMULATED and util.find_spec(name) is None:
             raise ArgumentError(f"{name} is not installed", where="check", hint=f"pip install 'opforge[{name}]'")
     return [_host(name) for name in dict.fromkeys(names)]

@@ -179,7 +179,7 @@ def test_files_that_are_something_else(opforge, folder):
         (folder / name).write_text("hello")
     refused(opforge("compile", "text.onnx"), "ONNX model")
     refused(opforge("simplify", "text.onnx", "-o", "out.onnx"), "not an ONNX model")
-    refused(opforge("check", "text.onnx"), "not an ONNX model")
+    refused(opforge("check", "text.onnx"), "not an ONNX model", "cut or damaged, or of another format: export or fetch")
     refused(opforge("compare", "text.onnx"), "not an ONNX model")
     refused(opforge("inspect", "text.bin"), "the file is too short")
     result = opforge("check", "text.bin")

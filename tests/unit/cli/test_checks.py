@@ -32,6 +32,7 @@ def test_a_bin_alone_and_against_its_model(opforge, folder, gate):
     result = opforge("check", "cut.bin")
     assert result.code == 1
     assert "FAILED structure: cut.bin, header: the file is cut or too long" in result.out
+    assert f"expected: {len(content)} bytes" in result.out and f"got: {len(content) - 16} bytes" in result.out
 
 
 @pytest.mark.torch

@@ -99,12 +99,16 @@ def test_comparison_of_functions():
 
 
 def test_comparison_needs_two_engines_and_equal_outputs():
-    with pytest.raises(ArgumentError, match="at least two engines"):
-        compare("unused", {}, engines={"a": dict})
+    with pytest.raises(ArgumentError, match=r"at least two engines\n  got: none\n  to do: name a second one"):
+        compare("unused", None, engines={})
     with pytest.raises(ArgumentError, match="the engines give different outputs"):
         compare("unused", {}, engines={"a": lambda _: {"y": np.zeros(1)}, "b": lambda _: {"z": np.zeros(1)}})
 
 
 def test_unknown_engine():
+    with pytest.raises(
+        ArgumentError, match=r"there is no engine 'onnxrutime'\n  expected: one of .*\n  to do: did you mean onnx"
+    ):
+        compare("unused", {}, engines=("onnxrutime",))
     with pytest.raises(ArgumentError, match="there is no engine 'tensorrt9'"):
         compare("unused", {}, engines=("tensorrt9", "opforge"))
