@@ -63,6 +63,7 @@ CASES = [
     ("PRelu", [f(2, 3, 4, 4)], (f(3, 1, 1),)),
     ("Clip", [f(9)], (np.float32(-0.5), np.float32(0.25))),
     ("Clip", [f(9)], (None, np.float32(0.25))),
+    ("Clip", [i(-4, 0, 7, dtype=np.int32)]),
     ("Clip", [9 * f(9)], (np.float32(0), np.float32(6))),
     *(("Pow", [np.abs(f(5))], (np.float32(p),)) for p in (2.0, 0.5, 1.7)),
     ("Pow", [np.abs(f(5))], (np.int64(3),)),
@@ -108,6 +109,8 @@ CASES = [
     ("Conv", [f(1, 4, 7, 7)], (f(8, 1, 3, 3), f(8)), 1, 20, {"group": 4}),
     ("Conv", [f(1, 4, 7, 7)], (f(6, 2, 3, 3),), 1, 20, {"group": 2, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ("ConvTranspose", [f(1, 3, 5, 5)], (f(3, 4, 3, 3), f(4)), 1, 20, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    *(("ConvTranspose", [f(1, 3, 5, 5)], (f(3, 4, 3, 3),), 1, 20, {"strides": [2, 2], **size})
+      for size in ({"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"})),
     ("MaxPool", [f(1, 2, 7, 8)], (), 1, 20, {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
     ("AveragePool", [f(1, 2, 8, 8)], (), 1, 20, {"kernel_shape": [2, 2], "strides": [2, 2]}),
     ("AveragePool", [f(1, 2, 5, 5)], (), 1, 20, {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
@@ -130,6 +133,16 @@ def test_standard_operators(case):
     for name, expected in zip(got, want, strict=True):
         assert got[name].dtype == np.asarray(expected).dtype and got[name].shape == np.asarray(expected).shape
         np.testing.assert_allclose(got[name], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_transposed_convolution_whose_size_says_what_is_cut_off():
+    image, weights = f(1, 3, 5, 5), f(3, 4, 3, 3)
+    by_size, inputs = one("ConvTranspose", [image], (weights,), strides=[2, 2], output_shape=[9, 9])
+    by_pads, _ = one("ConvTranspose", [image], (weights,), strides=[2, 2], pads=[1, 1, 1, 1])
+    (want,) = ReferenceEvaluator(by_pads).run(None, inputs)
+    np.testing.assert_allclose(
+        of.litert.session(of.litert.convert(by_size)).run(inputs)["y0"], want, rtol=2e-5, atol=2e-5
+    )
 
 
 def test_every_row_is_tried():
@@ -285,6 +298,21 @@ def test_what_cannot_be_written_is_listed():
     of.load("opforge.ops")
     with pytest.raises(MissingOperatorError, match=r"did you mean com\.example::CustomGELU"):
         of.litert.convert(unknown)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (one("Resize", [f(1, 2, 3, 4)], (None, np.float32([1, 1, 1.5, 1.3])), mode="linear"), "by sizes alone"),
+        (one("Resize", [f(1, 2, 3, 4)], (None, np.float32([1, 1, 2, 2])), nearest_mode="floor"), "no such way"),
+        (one("Pow", [i(1, 2, 3, dtype=np.int32)], (np.float32(1.5),)), "powers of one dtype"),
+        (one("Add", [i(1, 2, dtype=np.int8), i(3, 4, dtype=np.int8)]), "as quantised numbers only"),
+        (one("Div", [i(7, 9, dtype=np.int16), i(3, 4, dtype=np.int16)]), "as quantised numbers only"),
+    ],
+)
+def test_what_litert_would_compute_otherwise_is_refused(model, words):
+    with pytest.raises(UnsupportedError, match=words):
+        of.litert.convert(model[0])
 
 
 def test_custom_nodes_that_do_not_fit():

@@ -241,6 +241,8 @@ def _depth_to_space(scope: Scope, node: ir.Node) -> None:
 
 
 def _space_to_depth(scope: Scope, node: ir.Node) -> None:
+    if _edit.attribute(node, "mode", "DCR") != "DCR":
+        raise refuse(node, "LiteRT has this order of channels only", "mode CRD")
     scope.node(
         "SPACE_TO_DEPTH",
         [scope.images(node.inputs[0])],

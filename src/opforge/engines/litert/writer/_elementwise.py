@@ -80,7 +80,8 @@ def _with_images(scope: Scope, values: list[ir.Value]) -> bool:
     if not any(scope.is_images(v) for v in values):
         return False
     return all(
-        scope.is_images(v) or ((data := _edit.array(v)) is not None and (data.size == 1 or data.ndim in (3, 4)))
+        scope.is_images(v)
+        or ((data := _edit.array(v)) is not None and ((data.size == 1 and data.ndim <= 4) or data.ndim in (3, 4)))
         for v in values
     )
 
@@ -181,9 +182,9 @@ def _clip(scope: Scope, node: ir.Node, steps: _Steps) -> int:
     x = steps.x
     if low is not None:
         x = steps.binary("Max", x, steps.number(low))
-    if high is not None or low is None:
-        x = steps.binary("Min", x, steps.number(math.inf if high is None else high))
-    return x
+    if high is not None:
+        x = steps.binary("Min", x, steps.number(high))
+    return x if x != steps.x else steps.binary("Max", x, x)  # without bounds
 
 
 def _elu(scope: Scope, node: ir.Node, steps: _Steps) -> int:
@@ -301,7 +302,12 @@ def _pow(scope: Scope, node: ir.Node) -> None:
         data = _edit.array(exponent)
         if data is None:
             raise refuse(node, "LiteRT takes powers of one dtype", f"{scope.dtype(x)} to {scope.dtype(exponent)}")
-        turned = scope.constant(data.astype(DType.parse(scope.dtype(x)).numpy))
+        same = data.astype(DType.parse(scope.dtype(x)).numpy)
+        if (same != data).any():
+            raise refuse(
+                node, "LiteRT takes powers of one dtype", f"{scope.dtype(x)} to {data.reshape(-1)[:4].tolist()}"
+            )
+        turned = scope.constant(same)
         return scope.node("POW", [scope.tensor(x), turned], [scope.define(node.outputs[0])], "PowOptions")
     return _nary("POW", "PowOptions", False)(scope, node)
 

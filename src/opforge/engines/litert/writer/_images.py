@@ -125,6 +125,10 @@ def _conv_transpose(scope: Scope, node: ir.Node) -> None:
         raise refuse(node, "LiteRT has no transposed convolution with groups or dilation")
     dims, sizes = scope.known(value), scope.known(out)
     whole = [(d - 1) * s + k for d, s, k in zip(dims[2:], stride, weights.shape[2:], strict=True)]
+    mode = _edit.attribute(node, "auto_pad", "NOTSET")
+    if mode.startswith("SAME") or _edit.attribute(node, "output_shape"):  # the size says what is cut off
+        cut = [max(w - size, 0) for w, size in zip(whole, sizes[2:], strict=True)]
+        pads = [c // 2 if mode == "SAME_UPPER" else c - c // 2 for c in cut]
     reach = [max(w, size + p) for w, size, p in zip(whole, sizes[2:], pads, strict=False)]
     dtype, channels = scope.dtype(value), weights.shape[1]
     inputs = [
@@ -159,7 +163,8 @@ def _pool(kind: str) -> Row:
             sizes = scope.known(value)[2:]
             if any((n + pads[k] + pads[k + 2] - kernel[k]) % stride[k] for k, n in enumerate(sizes)):
                 raise refuse(node, "LiteRT's pools leave out windows that are cut off", "ceil_mode=1")
-        fill: float | None = -math.inf
+        kind_of = DType.parse(scope.dtype(value)).numpy
+        fill: float | None = -math.inf if kind_of.kind not in "iu" else int(np.iinfo(kind_of).min)
         if kind == "AVERAGE_POOL_2D":
             fill = 0.0 if _edit.attribute(node, "count_include_pad", 0) else None
         images, mode = _padded(scope, node, value, kernel, fill)
@@ -215,7 +220,15 @@ def _resize(scope: Scope, node: ir.Node) -> None:
     coordinates = _edit.attribute(node, "coordinate_transformation_mode", "half_pixel")
     rounding = _edit.attribute(node, "nearest_mode", "round_prefer_floor") if mode == "nearest" else None
     whole = all(size % d == 0 for size, d in zip(sizes, dims, strict=True))
-    if mode == "nearest" and whole and coordinates == "half_pixel":  # each element becomes a block either way
+    scales = _edit.array(node.inputs[2]) if len(node.inputs) > 2 else None
+    if scales is not None:  # ONNX computes with these, LiteRT with the sizes
+        axes = _edit.attribute(node, "axes") or range(len(dims))
+        wanted = dict(zip(axes, scales.reshape(-1).tolist(), strict=False))
+        off = max((abs(dims[axis] * scale / sizes[axis] - 1) for axis, scale in wanted.items()), default=0.0)
+        if off > (0.0 if mode == "nearest" else 1e-6):
+            raise refuse(node, "LiteRT resizes by sizes alone", f"scales {scales.tolist()} from {dims} to {sizes}")
+    blocks = rounding in ("round_prefer_floor", "round_prefer_ceil")
+    if blocks and whole and coordinates == "half_pixel":  # each element becomes a block either way
         coordinates, rounding = "asymmetric", "floor"
     fields = _WAYS.get((mode, coordinates, rounding))
     if fields is None or dims[:2] != sizes[:2] or _edit.attribute(node, "antialias", 0):

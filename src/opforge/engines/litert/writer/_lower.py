@@ -72,6 +72,10 @@ def _node(scope: Scope, node: ir.Node) -> None:
         raise refuse(node, "nobody registered this operator")
     if operator is None and row is None:
         raise refuse(node, "LiteRT has no such operator, or opforge no way to write it")
+    if operator is None and node.op_type not in _MOVES:
+        small = [v for v in (*node.inputs, *node.outputs) if v is not None and v.dtype in _QUANTISED]
+        if small:
+            raise refuse(node, "LiteRT computes with 8 and 16 bits as quantised numbers only", scope.dtype(small[0]))
     for value in node.outputs:
         if value.name and 0 in scope.dims(value):
             raise refuse(node, "LiteRT has no tensors without elements", f"shape {scope.dims(value)}")
@@ -188,3 +192,9 @@ ROWS: Final[dict[str, Row]] = {
     "If": _if,
 }
 """Standard operator -> what writes it."""
+
+_QUANTISED: Final = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16)
+"""Without a scale LiteRT gives wrong numbers for some operators of these types, and ends the process for others."""
+
+_MOVES: Final = frozenset((*_arrangement.ROWS, "Cast", "Identity", "If", "Where")) - {"CumSum", "Range"}
+"""Operators that only move elements, or convert them."""
