@@ -6,7 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import opforge as of
 from opforge.engines.ncnn._convert import convert
@@ -344,3 +344,13 @@ def test_a_version_before_the_first_is_named():
             convert(model)
     finally:
         registry.unregister(late)
+
+
+def test_a_resize_to_one_element_that_counts_otherwise_is_refused():
+    counted = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    made = helper.make_node("Resize", ["x", "", "", "s"], ["y"], **counted)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 2, 4])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([made], "g", inputs, outputs, [numpy_helper.from_array(np.int64([1, 1, 3, 1]), "s")])
+    with pytest.raises(UnsupportedError, match="to a size of 1, which takes the first element"):
+        convert(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))

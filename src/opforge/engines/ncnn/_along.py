@@ -173,6 +173,8 @@ def _resize(b: Builder, node: ir.Node) -> None:
         raise Refused(f"{mode} with {coordinates}")
     params: dict[int, Param] = {0: _MODES[mode], 6: int(coordinates == "align_corners")}
     sizes = [d.constant for d in after[2:]]
+    if coordinates == "pytorch_half_pixel" and 1 in sizes and sizes != [d.constant for d in before[2:]]:
+        raise Refused("pytorch_half_pixel to a size of 1, which takes the first element there")
     if None not in sizes:
         _require_factors(factors, [d.constant for d in before[2:]], sizes)
         params |= {3: sizes[0] or 0, 4: sizes[1] or 0}
