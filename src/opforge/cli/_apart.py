@@ -16,6 +16,7 @@ from typing import NoReturn
 from opforge.errors import InternalError, OpforgeError
 from opforge.verify import CheckReport
 from opforge.verify._rows import Row
+from opforge.verify._signals import CAUSES
 
 __all__ = ["Checking", "check_apart"]
 
@@ -23,14 +24,6 @@ Checking = Callable[[CheckReport], object]
 """Fills a report, row by row."""
 
 _FRAMEWORKS = ("torch", "tensorflow", "jax")
-_CAUSES = {
-    "SIGSEGV": "a kernel reads or writes beyond a tensor, or an output has another shape than the signature says",
-    "SIGBUS": "a kernel reads or writes beyond a tensor",
-    "SIGABRT": "memory beyond a tensor was written, or an exception left the kernel",
-    "SIGFPE": "a kernel divides an integer by 0",
-    "SIGILL": "the library was built for another processor",
-    "SIGKILL": "the system ended it, commonly because memory ran out",
-}
 
 
 def check_apart(report: CheckReport, fill: Checking, hint: str | None) -> bool:
@@ -141,7 +134,7 @@ def _crash(rows: Sequence[Row], part: str, code: int, hint: str | None) -> Row:
     last = ", ".join(word for word in (rows[-1].case, rows[-1].host, rows[-1].dtype) if word) if rows else ""
     during = f" during {part!r}" if part else ""
     after = f" after {rows[-1].check} ({last})" if last else ""
-    cause = _CAUSES.get(name)
+    cause = CAUSES.get(name)
     why = f": {cause}" if cause else ""
     to_do = f"\n  to do: {hint}" if hint else ""
     return Row("process", "", "", "", False, f"the process CRASHED ({name}){during}{after}{why}{to_do}")

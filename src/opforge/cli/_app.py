@@ -83,6 +83,9 @@ def _group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+_FOREIGN = ("jax", "numpy", "onnx", "onnxruntime", "tensorflow", "torch")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -150,6 +153,6 @@ def _show_warning(
 ) -> None:
     """Print what opforge warns about in one line; what libraries tell their developers is not for our users."""
     del lineno, line
-    foreign = any(f"/{library}/" in filename for library in ("numpy", "torch", "onnx", "onnxruntime"))
+    foreign = any(f"/{library}/" in filename for library in _FOREIGN)
     if issubclass(category, RuntimeWarning) and not foreign:
         click.echo(f"warning: {message}", file=file or sys.stderr)

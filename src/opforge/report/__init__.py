@@ -93,15 +93,18 @@ def read_results(files: Iterable[Path]) -> tuple[list[tuple[str, Any]], list[dic
         The results with the file of each, and the commands that an earlier report lists.
 
     Raises:
-        ArgumentError: a file is no JSON.
+        ArgumentError: a file cannot be read, or is no JSON.
     """
     results: list[tuple[str, Any]] = []
     commands: list[dict[str, Any]] = []
     for path in files:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as problem:
-            raise ArgumentError("this is no JSON file", where=str(path), got=str(problem)) from None
+        except OSError as problem:
+            raise ArgumentError("the file cannot be read", where=str(path), got=problem.strerror) from None
+        except ValueError as problem:
+            hint = "give what a command printed with --json, whole"
+            raise ArgumentError("this is no JSON file", where=str(path), got=str(problem), hint=hint) from None
         if isinstance(content, dict) and content.get("report") == _FORM:
             results += [(str(path), part["content"]) for part in content["sections"] if part["content"] is not None]
             commands += content["provenance"].get("commands", [])

@@ -168,6 +168,7 @@ class Report:
         missing = [section.title for section in self.sections if section.state == "missing"]
         parts = [f"{counts['passed']} checks passed"]
         parts += [f"{counts['failed']} failed"] if counts["failed"] else []
-        parts += [f"{counts['left out']} were left out"] if counts["left out"] else []
+        were = "was" if counts["left out"] == 1 else "were"
+        parts += [f"{counts['left out']} {were} left out"] if counts["left out"] else []
         text = ", ".join(parts)
         return text + (f"; not run: {', '.join(missing)}" if missing else "") + "."

@@ -21,6 +21,28 @@ def test_help_teaches(opforge):
     ] == names[:2]
 
 
+def test_what_frameworks_tell_their_developers_is_not_shown(opforge, folder):
+    """JAX warns of every fork, PyTorch of what it deprecates; the place is a file of theirs."""
+    text = """
+import warnings
+
+import opforge as of
+
+warnings.warn_explicit("os.fork() was called", RuntimeWarning, "/lib/jax/_src/xla_bridge.py", 1)
+warnings.warn_explicit("a step is ill-conditioned", RuntimeWarning, "/home/me/op.py", 1)
+
+
+@of.formula("local.test::Shown")
+def shown(x):
+    return x + 1
+"""
+    (folder / "shown.py").write_text(text)
+    result = opforge("check", "shown.py", "--level", "quick")
+    assert result.code == 0, result.out + result.err
+    assert "os.fork" not in result.err
+    assert "warning: a step is ill-conditioned" in result.err
+
+
 def test_version(opforge):
     assert opforge("--version").out.startswith("opforge, version ")
 

@@ -198,7 +198,8 @@ def test_files_in_and_all_forms_out(opforge, files, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["no.json"], "this is no JSON file"),
+        (["no.json"], "no.json: the file cannot be read\n  got: No such file or directory"),
+        (["cut.json"], "give what a command printed with --json, whole"),
         (["odd.json"], "no command prints such JSON"),
         (["half.json"], "this looks like the JSON of opforge bench, but is not whole"),
         (["half.json", "-o", "page.pdf"], "no form of a report"),
@@ -210,6 +211,7 @@ def test_files_in_and_all_forms_out(opforge, files, tmp_path, monkeypatch):
 def test_wrong_use(opforge, tmp_path, monkeypatch, words, said):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    (tmp_path / "cut.json").write_text("{")
     (tmp_path / "odd.json").write_text('{"rows": 1}')
     (tmp_path / "half.json").write_text('{"rounds": 1, "rows": [{}], "model": "m"}')
     done = opforge("report", *words)

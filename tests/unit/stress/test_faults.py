@@ -99,6 +99,10 @@ def test_a_crash_is_reported_with_its_inputs(run, folder, tmp_path):
     report = run("Crash")
     assert failed(report) == {"process"}, report.text()
     assert words(report)["process"] == "CRASHED (SIGSEGV)"
+    assert "while it computed Crash · n=" in report.text()
+    assert "a kernel reads or writes beyond a tensor" in report.text()
+    assert ":Crash --sanitize address names the line" in report.text()
+    assert "RuntimeWarning" not in report.text()
     failure = report.failures[0]
     assert failure["kind"] == "crash"
     assert "Segmentation fault" in failure["text"]

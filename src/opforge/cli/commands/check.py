@@ -168,6 +168,7 @@ def _check_kernel(
 ) -> CheckReport:
     """Check what may crash; the sanitizers, which find the line, run in processes of their own anyway."""
     from opforge.cli._apart import check_apart
+    from opforge.verify._signals import how_to_find
     from opforge.verify.checking import collect
     from opforge.verify.sanitize import sanitized
 
@@ -175,7 +176,7 @@ def _check_kernel(
         with author_code("the check cannot run", target):
             given(report=into)
 
-    hint = None if sanitize else f"opforge check {target} --sanitize address names the line"
+    hint = None if sanitize else how_to_find(target)
     if not check_apart(report, fill, hint) and sanitize:
         collect(report, "sanitize", partial(sanitized, operator, sanitize, report.seed))
     return report

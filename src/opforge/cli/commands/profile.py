@@ -38,7 +38,13 @@ _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a run. [default: each engine's choice]")
 @click.option("--runs", type=click.IntRange(1), help="Runs that are measured. [default: by --seconds]")
-@click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="How long.")
+@click.option(
+    "--seconds",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="About how long; at most 5000 runs.",
+)
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1), help="Nodes to print; files have all.")
 @click.option("--csv", "csv_file", type=_FILE, help="Write a row per node.")
 @click.option("--trace", "trace_file", type=_FILE, help="Write a trace for Perfetto or chrome://tracing (.json).")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from opforge._files import whole_file
+from opforge.verify._signals import CAUSES, how_to_find
 from opforge.verify.stress._memory import Growth, growth
 from opforge.verify.stress._spec import Spec
 from opforge.verify.stress._watch import Seen
@@ -112,7 +113,7 @@ def judge(spec: Spec, seen: Seen) -> StressReport:
     memory = growth([row[1] for row in seen.memory], spec.allowed_growth)
     report.figures["memory"] |= memory.as_dict()
     report.verdicts = [
-        _process(seen),
+        _process(spec, seen),
         _errors(seen, done),
         _repeatable(spec, done),
         *([_thread_safe(spec, done)] if spec.threads > 1 else []),
@@ -153,10 +154,16 @@ def _figures(seen: Seen, done: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _process(seen: Seen) -> Verdict:
+def _process(spec: Spec, seen: Seen) -> Verdict:
     if seen.ended == "crashed":
         first, *rest = seen.how.splitlines() or [""]
-        return Verdict("process", False, f"CRASHED ({first})", "\n".join(rest[-12:]))
+        cases = ", ".join(seen.jobs[job] for job in sorted(set(seen.flight)))
+        while_in = [f"while it computed {cases}"] if cases else []
+        causes = [CAUSES[first]] if first in CAUSES else []
+        found = [] if spec.is_model else [how_to_find(spec.target)]
+        trace = [] if cases else ["", *rest[-12:]]  # with a case, it stands beside the case's inputs
+        detail = "\n".join(["; ".join([*while_in, *causes, *found]), *trace])
+        return Verdict("process", False, f"CRASHED ({first})", detail)
     if seen.ended == "hung":
         return Verdict("process", False, "HUNG", "no call ended in time; it was stopped")
     if seen.ended == "stopped":

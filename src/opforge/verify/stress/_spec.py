@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
@@ -10,7 +11,10 @@ from pathlib import Path
 
 from opforge.errors import ArgumentError
 
-__all__ = ["Spec", "sizes_of"]
+__all__ = ["FLIGHT", "Spec", "sizes_of"]
+
+FLIGHT = struct.Struct("q")
+"""The case that a caller is in, or -1, in the file that the two processes share."""
 
 _MOST_SHAPES = 64
 

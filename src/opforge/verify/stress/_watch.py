@@ -20,8 +20,7 @@ from typing import Any
 
 from opforge.errors import ArgumentError
 from opforge.verify.stress._memory import resident_bytes, shared_out_bytes
-from opforge.verify.stress._spec import Spec
-from opforge.verify.stress._worker import FLIGHT
+from opforge.verify.stress._spec import FLIGHT, Spec
 
 __all__ = ["Seen", "stopping_signals", "watch"]
 

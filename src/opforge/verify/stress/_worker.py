@@ -11,7 +11,6 @@ import faulthandler
 import json
 import mmap
 import os
-import struct
 import sys
 import threading
 import time
@@ -25,12 +24,11 @@ import numpy as np
 from opforge.errors import OpforgeError
 from opforge.verify.stress._calls import Results, Tally, call_alone, call_together, first_results
 from opforge.verify.stress._histogram import Histogram
-from opforge.verify.stress._spec import Spec
+from opforge.verify.stress._spec import FLIGHT, Spec
 from opforge.verify.stress._work import Job, Work, prepare, storable
 
-__all__ = ["FLIGHT", "PERCENTILES", "main"]
+__all__ = ["PERCENTILES", "main"]
 
-FLIGHT = struct.Struct("q")
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 _ALONE_SHARE = 0.2
 _TELL_EVERY = 0.2

@@ -1,0 +1,24 @@
+"""What it commonly means that a signal ended a process in which kernels ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["CAUSES", "how_to_find"]
+
+CAUSES: Mapping[str, str] = MappingProxyType(
+    {
+        "SIGSEGV": "a kernel reads or writes beyond a tensor, or an output has another shape than the signature says",
+        "SIGBUS": "a kernel reads or writes beyond a tensor",
+        "SIGABRT": "memory beyond a tensor was written, or an exception left the kernel",
+        "SIGFPE": "a kernel divides an integer by 0",
+        "SIGILL": "the library was built for another processor",
+        "SIGKILL": "the system ended it, commonly because memory ran out",
+    }
+)
+
+
+def how_to_find(target: str) -> str:
+    """Say how the line of an operator that crashes is found."""
+    return f"opforge check {target} --sanitize address names the line"
