@@ -3,7 +3,8 @@
 // in the watched run only; a tool that attaches counts up the semaphore, which is what turns watched runs on.
 //
 // The note that describes a probe is that of SystemTap's <sys/sdt.h>, version 3: address, base, semaphore,
-// then provider, name and where the arguments are.
+// then provider, name and where the arguments are. "?" puts it into the group of the function that it is in,
+// so that it goes where the linker drops the function.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ extern volatile uint16_t opforge_probe_semaphore __attribute__((visibility("hidd
 #define OPFORGE_PROBE(name, text, number)                                      \
   asm volatile(                                                                \
       "990: nop\n"                                                             \
-      ".pushsection .note.stapsdt,\"\",\"note\"\n"                             \
+      ".pushsection .note.stapsdt,\"?\",\"note\"\n"                            \
       ".balign 4\n"                                                            \
       ".4byte 992f-991f, 994f-993f, 3\n"                                       \
       "991: .asciz \"stapsdt\"\n"                                              \
