@@ -170,6 +170,8 @@ inline void define(const opforge_operator* table, const std::string& name) {
   slots()[slot] = &kept;
   const Kernel kernel(kept.name.c_str(), kFunctions[slot]);
   if (::executorch::runtime::register_kernels({&kernel, 1}) != Error::Ok) {
+    slots()[slot] = nullptr;
+    all.operators.erase(name);
     throw failure(OPFORGE_STATUS_INTERNAL, name, "ExecuTorch registers no kernel", "", "its table is full");
   }
 }

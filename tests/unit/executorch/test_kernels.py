@@ -132,3 +132,16 @@ def test_errors_of_a_running_kernel_carry_its_words(hand, lowered):
     assert run(session, values, indices)[0].tolist() == [1, 1], "the next call is a new one"
     with pytest.raises(DtypeError, match=r"(?s)input tensors_0: wrong dtype.*float32.*float64"):
         session.run({"tensors_0": np.ones(3), "tensors_1": np.array([0, 2])})
+
+
+def test_a_model_that_returns_a_number_too(tmp_path):
+    gelu = of.load("opforge.ops:CustomGELU")[0]
+
+    class Both(torch.nn.Module):
+        def forward(self, x):
+            return gelu(x), 3, x + 1
+
+    of.executorch.lower(Both(), (torch.ones(3),), tmp_path / "net.pte")
+    session = of.executorch.session(tmp_path / "net.pte")
+    made = session.run({session.inputs[0].name: np.zeros(3, np.float32)})
+    assert [value.tolist() for value in made.values()] == [[0, 0, 0], 3, [1, 1, 1]]

@@ -191,7 +191,8 @@ def _metadata(
     signature = program.graph_signature
     places = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     names = [name for name in signature.user_inputs if isinstance(name, str)]
-    outputs = [name for name in signature.user_outputs if isinstance(name, str)]
+    # A model may return numbers too: they have no name.
+    outputs = [name if isinstance(name, str) else f"output{k}" for k, name in enumerate(signature.user_outputs)]
     for what, given, wanted in (("input_names", input_names, names), ("output_names", output_names, outputs)):
         if given is not None and len(given) != len(wanted):
             raise ArgumentError(f"{what} does not fit", where="lower", expected=f"{len(wanted)} names", got=list(given))
