@@ -141,8 +141,8 @@ def _cosine(x: Array, y: Array) -> float:
     return float(np.dot(u, v) / (np.linalg.norm(u) * np.linalg.norm(v)))
 
 
-def explain(difference: Difference, got: Array, expected: Array) -> str:
-    """Say in words where two arrays differ most."""
+def explain(difference: Difference, got: Array, expected: Array, limit: tuple[float, float] | None = None) -> str:
+    """Say in words where two arrays differ most; with `limit` (rtol, atol) also where they differ by more than that."""
     if not difference.same_shape:
         return f"shape {list(got.shape)}, expected {list(expected.shape)}"
     if not difference.same_pattern:
@@ -156,4 +156,28 @@ def explain(difference: Difference, got: Array, expected: Array) -> str:
     if len(index) < np.ndim(got):
         return "no element is finite in both" if difference.elements else "no elements"
     values = f"{float(got[index]):.9g}, expected {float(expected[index]):.9g}"
-    return f"max |error| {difference.max_abs:.3g} at {list(index)}: {values}; max relative {difference.max_rel:.3g}"
+    text = f"max |error| {difference.max_abs:.3g} at {list(index)}: {values}; max relative {difference.max_rel:.3g}"
+    return (
+        text
+        if limit is None
+        else text + _beyond(np.asarray(got, np.float64), np.asarray(expected, np.float64), index, *limit)
+    )
+
+
+def _beyond(got: Array, expected: Array, largest: tuple[int, ...], rtol: float, atol: float) -> str:
+    """Name the element that is furthest beyond its limit, where the one with the largest error is within its own."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.abs(got - expected)
+        share = np.where(error > 0, error / (atol + rtol * np.abs(expected)), 0.0)
+    share = np.where(np.isfinite(got) & np.isfinite(expected), share, 0.0)
+    if share[largest] > 1 or not (share > 1).any():
+        return ""
+    index = tuple(int(i) for i in np.unravel_index(int(share.argmax()), share.shape))
+    text = (
+        f", which is allowed; not allowed is |error| {error[index]:.3g} at {list(index)}: {got[index]:.9g}, "
+        f"expected {expected[index]:.9g}"
+    )
+    finite = np.abs(expected[np.isfinite(expected)])
+    if error[index] <= atol + rtol * finite.max():
+        text += " (small beside the largest element: where terms cancel, digits are lost)"
+    return text

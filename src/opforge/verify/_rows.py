@@ -107,7 +107,9 @@ def held(
         difference = measure(result, rounded, rtol=limit.rtol, atol=limit.atol)
         if not difference.passed:
             allowed = f"allowed {limit.atol:g} + {limit.rtol:g}*|expected| ({limit.reason})"
-            text = explain(difference, np.asarray(result, np.float64), rounded)
+            if limit.reason.startswith("default"):
+                allowed += "; TOLERANCES in cases.py sets another limit, with its reason"
+            text = explain(difference, np.asarray(result, np.float64), rounded, (limit.rtol, limit.atol))
             only_values = difference.same_shape and difference.same_pattern
             return row(
                 False, f"output {parameter.name}: {text}" + (f"; {allowed}" if only_values else "") + wandering()

@@ -250,7 +250,7 @@ def compared(
     limit = limits.of(output, expected.dtype)
     difference = measure(got, expected, rtol=limit.rtol, atol=limit.atol)
     same = got.dtype == expected.dtype or not strict
-    words = explain(difference, got, expected)
+    words = explain(difference, got, expected, None if difference.passed else (limit.rtol, limit.atol))
     if not same:
         words = f"dtype {got.dtype}, expected {expected.dtype}; {words}"
     names = got.dtype.name, expected.dtype.name

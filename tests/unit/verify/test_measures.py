@@ -112,3 +112,24 @@ def test_unknown_engine():
         compare("unused", {}, engines=("onnxrutime",))
     with pytest.raises(ArgumentError, match="there is no engine 'tensorrt9'"):
         compare("unused", {}, engines=("tensorrt9", "opforge"))
+
+
+def test_the_element_that_is_not_allowed_is_named_beside_the_largest_error():
+    expected = np.array([5.0, 1e-4, 2.0])
+    got = expected + np.array([3.6e-7, 2.5e-7, 0.0])
+    difference = measure(got, expected, rtol=4e-6, atol=1e-7)
+    assert not difference.passed
+    assert explain(difference, got, expected) == (
+        "max |error| 3.6e-07 at [0]: 5.00000036, expected 5; max relative 0.0025"
+    )
+    words = explain(difference, got, expected, (4e-6, 1e-7))
+    assert ", which is allowed; not allowed is |error| 2.5e-07 at [1]: 0.00010025, expected 0.0001" in words
+    assert words.endswith("(small beside the largest element: where terms cancel, digits are lost)")
+    # Where the largest error is itself too large, that is all there is to say; NaN is no element to compare.
+    got = np.array([6.0, np.nan, 2.0])
+    expected[1] = np.nan
+    assert "not allowed" not in explain(measure(got, expected, rtol=1e-6, atol=0), got, expected, (1e-6, 0.0))
+    single = np.float64(2.0)
+    assert "at []: 2, expected 1" in explain(
+        measure(single, np.float64(1), rtol=0, atol=0), single, np.float64(1), (0, 0)
+    )
