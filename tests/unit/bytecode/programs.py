@@ -15,7 +15,7 @@ from opforge.build import abi
 from opforge.build.interpreter import _Description, runtime
 from opforge.build.invoke import invoke
 from opforge.build.library import LibraryKernel, read_table
-from opforge.codegen.cpp import _functor
+from opforge.codegen.cpp import functor
 from opforge.expr.nodes import ValueType
 from opforge.expr.program import Constant, Instruction, Output, Program
 from opforge.schema.dtypes import DType
@@ -163,7 +163,7 @@ def compile_programs(
     """One shared object with the generated kernels of all programs."""
     lines = ['#include "opforge/detail/elementwise.h"', "namespace vm = opforge::vm;", "namespace {"]
     for k, program in enumerate(programs):
-        lines += _functor(f"P{k}", program)
+        lines += functor(f"P{k}", program)
     lines.append("}")
     arguments = "opforge_context* c, const opforge_arguments* i, const opforge_arguments* o, const opforge_attribute* a"
     for k in range(len(programs)):
