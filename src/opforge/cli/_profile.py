@@ -13,11 +13,13 @@ import numpy as np
 from opforge.cli._output import count_text, table
 
 if TYPE_CHECKING:
-    from opforge.profiling import Machine, NodeRow, Profile
+    from opforge.profiling import Group, Machine, NodeRow, Profile
 
 __all__ = ["csv_text", "print_profile", "print_side_by_side"]
 
 _NAME, _ORIGIN = 24, 30
+_MOST_BESIDE = 3
+"""Engines whose figures stand in columns of their own."""
 
 
 def print_profile(profile: Profile, top: int) -> None:
@@ -109,15 +111,16 @@ def print_side_by_side(profiles: Sequence[Profile], top: int) -> None:
 
     groups = side_by_side(profiles)
     first = profiles[0].engine
+    if len(profiles) > _MOST_BESIDE:
+        _print_below(profiles, groups[:top])
+        return
     rows = []
     for group in groups[:top]:
-        name = group.members[-1] if group.members else "(not of the model)"
-        more = f" and {len(group.members) - 1} more" if len(group.members) > 1 else ""
         cells = [f"{group.times[p.engine] / 1e3:.1f}" for p in profiles]
         ran = [", ".join(dict.fromkeys(group.nodes[p.engine])) or "-" for p in profiles]
         base = group.times[first]
         ratios = [f"{group.times[p.engine] / base:.2f}" if base else "" for p in profiles[1:]]
-        rows.append((_short(name, _NAME) + more, *cells, *ratios, *(_short(text, 30) for text in ran)))
+        rows.append((_named(group), *cells, *ratios, *(_short(text, 30) for text in ran)))
     total = [p.nodes_ns / 1e3 for p in profiles]
     ratios = [f"{value / total[0]:.2f}" if total[0] else "" for value in total[1:]]
     rows.append(("all nodes", *(f"{value:.1f}" for value in total), *ratios, *("" for _ in profiles)))
@@ -125,6 +128,31 @@ def print_side_by_side(profiles: Sequence[Profile], top: int) -> None:
     click.echo()
     heads = ("nodes of the model", *(f"{n} us" for n in names), *(f"{n} / {first}" for n in names[1:]), *names)
     table("side by side", heads, rows)
+
+
+def _named(group: Group) -> str:
+    name = group.members[-1] if group.members else "(not of the model)"
+    more = f" and {len(group.members) - 1} more" if len(group.members) > 1 else ""
+    return _short(name, _NAME) + more
+
+
+def _print_below(profiles: Sequence[Profile], groups: Sequence[Group]) -> None:
+    """Print a row per node and engine: columns of so many engines would be too narrow to be read."""
+    first = profiles[0].engine
+    rows = []
+    for group in groups:
+        base = group.times[first]
+        for index, engine in enumerate(p.engine for p in profiles):
+            ratio = f"{group.times[engine] / base:.2f}" if base else ""
+            ran = ", ".join(dict.fromkeys(group.nodes[engine])) or "-"
+            name = "" if index else _named(group)
+            rows.append((name, engine, f"{group.times[engine] / 1e3:.1f}", ratio, _short(ran, _NAME)))
+    base = profiles[0].nodes_ns
+    for index, profile in enumerate(profiles):
+        ratio = f"{profile.nodes_ns / base:.2f}" if base else ""
+        rows.append(("" if index else "all nodes", profile.engine, f"{profile.nodes_ns / 1e3:.1f}", ratio, ""))
+    click.echo()
+    table("side by side", ("nodes of the model", "engine", "us", f"/ {first}", "its nodes"), rows)
 
 
 def csv_text(profile: Profile) -> str:

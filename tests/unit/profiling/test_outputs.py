@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import opforge as of
-from opforge.cli._profile import csv_text
+from opforge.cli._profile import csv_text, print_side_by_side
 from opforge.cli.commands.profile import command
 from opforge.profiling import RULES, Machine, NodeRow, Profile, chrome_trace, collapsed_stacks, flame, roofline
 from opforge.profiling._advice import advise
@@ -161,6 +161,23 @@ def test_the_command_prints_tables(tmp_path: Path) -> None:
     text = run(tmp_path / "mlp.onnx", "--threads", 1, "--runs", 5, "--seconds", 0.05, *names).output
     assert "MatMul + relu" in text and "of roof" in text and "watching costs" in text
     assert ("side by side" in text and "onnxruntime / opforge" in text) == has_onnxruntime()
+
+
+def test_many_engines_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns of so many would be folded to three characters."""
+    profiles = [
+        profile_of(row("first", 0.8, members=("a", "b")), row("second", 0.2, members=("c",)), engine=name)
+        for name in ("opforge", "one", "two", "three")
+    ]
+    print_side_by_side(profiles, 20)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == ["side by side", next(line for line in lines if line.startswith("nodes of the model"))]
+    assert lines[2].split("  ")[-1] == "its nodes" and "/ opforge" in lines[2]
+    rows = [line.split() for line in lines[3:]]
+    assert rows[0][:5] == ["b", "and", "1", "more", "opforge"]
+    assert [words[0] for words in rows[1:4]] == ["one", "two", "three"]
+    assert rows[8][:3] == ["all", "nodes", "opforge"] and [words[0] for words in rows[9:]] == ["one", "two", "three"]
+    assert max(map(len, lines)) < 100
 
 
 def has_onnxruntime() -> bool:

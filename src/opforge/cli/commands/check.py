@@ -229,7 +229,7 @@ def _print(report: CheckReport, everything: bool) -> None:
         click.echo(f"and {kinds.total()} more: {listed} (--all or --json shows each)")
     if report.passed:
         kinds = Counter(row.check for row in report.rows)
-        hosts = dict.fromkeys(row.host for row in report.rows if row.host)
+        hosts = dict.fromkeys(row.host for row in report.rows if row.host and row.check != "host")  # not left out
         listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         click.echo(f"{report.summary()} ({listed})" + (f" in {', '.join(hosts)}" if hosts else ""))
     else:
