@@ -56,6 +56,14 @@ class _Commands(click.Group):
         command: click.Command = import_module(f"opforge.cli.commands.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; a reader that has enough is no failure, which click would make of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _drop_output()
+            return 0
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -95,9 +103,13 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             return _run(words, as_json)
         except BrokenPipeError:
-            # The reader (head, less) has enough; nothing more can be said, also not when Python closes the stream.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             return 0
+
+
+def _drop_output() -> None:
+    """The reader (head, less) has enough; nothing more can be said, also not when Python closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str], as_json: bool) -> int:

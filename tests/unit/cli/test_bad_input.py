@@ -273,6 +273,16 @@ def test_closed_pipe(folder, gate):
     )
     assert done.stdout.startswith("{")
     assert done.stderr == ""
+    # Closed long before the command has said what it has to say: no failure either.
+    command = f"{sys.executable} -m opforge inspect {gate}/gate.bin --nodes | true"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_model_that_is_no_valid_onnx_is_shown_and_refused(opforge, folder):
