@@ -49,7 +49,9 @@ def _say(word: str, **facts: Any) -> None:  # noqa: ANN401
 
 
 def _points(operator: Operator, job: dict[str, Any]) -> Iterator[tuple[Case, list[Array | None], str]]:
-    for types in choices(operator):
+    every = list(choices(operator))
+    single = [types for types in every if all(d.name == "f32" or not d.is_float for d in types.values())]
+    for types in (single or every) if job["narrow"] else every:
         for case in [*cases_of(operator), *drawn_cases(operator, job["drawn"], job["seed"])]:
             yield case, arrays(operator, case, types, seed=job["seed"]), label(types)
 

@@ -44,6 +44,7 @@ def emulated_sanitized(operator: Operator, names: Sequence[str], seed: int) -> I
                 drawn=_DRAWN[mode],
                 library=library.path,
                 device=abi.DEVICE_CUDA,
+                narrow=mode == "thread",
                 derived="" if member is operator else member.name,
                 environment=changes,
                 prefix=prefix,

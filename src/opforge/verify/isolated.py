@@ -81,6 +81,7 @@ def run_isolated(
     library: Path | None = None,
     device: int = abi.DEVICE_CPU,
     derived: str = "",
+    narrow: bool = False,
     environment: Mapping[str, str] | None = None,
     prefix: Sequence[str] = (),
 ) -> Outcome:
@@ -93,6 +94,7 @@ def run_isolated(
         drawn: number of cases drawn from the schema besides.
         library: kernel library instead of the operator's own.
         derived: name of the gradient operator of its that is called in its place.
+        narrow: only in f32, where that is declared: the kernels of all dtypes are one template.
         device: whose kernels of it, of a device that reads the host's memory.
         environment: added to this process's.
         prefix: of the command.
@@ -109,6 +111,7 @@ def run_isolated(
         "library": None if library is None else str(library),
         "device": device,
         "derived": derived,
+        "narrow": narrow,
     }
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
