@@ -102,7 +102,13 @@ def raise_in(model: ir.Model, operators: Iterable[Operator], *, whole: bool = Fa
 
     wanted = [w for w in _wanted(operators) if w.functions or w.size >= least]
     wanted.sort(key=lambda w: -w.size)
-    return sum(_raise_one(list(graph), item, whole) for item in wanted for graph in _edit.graphs(model))
+    raised, graphs = 0, [list(graph) for graph in _edit.graphs(model)]
+    for item in wanted:
+        found = sum(_raise_one(nodes, item, whole) for nodes in graphs)
+        if found:  # they change with what is replaced only
+            graphs = [list(graph) for graph in _edit.graphs(model)]
+        raised += found
+    return raised
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
