@@ -102,13 +102,7 @@ def raise_in(model: ir.Model, operators: Iterable[Operator], *, whole: bool = Fa
 
     wanted = [w for w in _wanted(operators) if w.functions or w.size >= least]
     wanted.sort(key=lambda w: -w.size)
-    raised, graphs = 0, [list(graph) for graph in _edit.graphs(model)]
-    for item in wanted:
-        found = sum(_raise_one(nodes, item, whole) for nodes in graphs)
-        if found:  # they change with what is replaced only
-            graphs = [list(graph) for graph in _edit.graphs(model)]
-        raised += found
-    return raised
+    return sum(_raise_one(list(graph), item, whole) for item in wanted for graph in _edit.graphs(model))
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -180,8 +174,9 @@ def _match(root: ir.Node, wanted: _Wanted, whole: bool) -> _Found | None:
     region, cuts = _region(root, whole, families)
     if len(region) * 3 < wanted.size:
         return None
-    for chosen in permutations(cuts, wanted.count):
-        written = _expression(root, region, chosen, 3 * wanted.size + 8)
+    most = 3 * wanted.size + 8
+    for chosen in _choices(root, region, cuts, wanted.count, most):
+        written = _expression(root, region, chosen, most)
         if written is None:
             continue
         expression, nodes = written
@@ -290,6 +285,37 @@ def _region(root: ir.Node, whole: bool, families: frozenset[str]) -> tuple[set[i
                 pending.append(producer)
     # The farthest values first: a formula's input is usually where the region begins.
     return region, order[::-1][:_MAX_CUTS]
+
+
+def _choices(
+    root: ir.Node, region: set[ir.Node], cuts: list[ir.Value], count: int, most: int
+) -> list[tuple[ir.Value, ...]]:
+    """Return what may be the formula's ``count`` inputs, in every order: values that ``root`` computes from alone.
+
+    Each value on the way up is an input or computed from others. Trying every choice of cuts would take thousands of
+    trials at each node of a chain for a formula of three inputs, and a chain has none of them.
+    """
+    place = {value: k for k, value in enumerate(cuts)}
+    found: list[frozenset[int]] = []
+    states: list[tuple[tuple[ir.Value | None, ...], frozenset[int], frozenset[ir.Node]]]
+    states = [(tuple(root.inputs), frozenset(), frozenset({root}))]
+    while states:
+        undecided, chosen, computed = states.pop()
+        if not undecided:
+            found += [chosen] if len(chosen) == count else []
+            continue
+        *before, value = undecided
+        rest = tuple(before)
+        producer = None if value is None else value.producer()
+        if value is None or value.const_value is not None or place.get(value) in chosen or producer in computed:
+            states.append((rest, chosen, computed))
+            continue
+        if value in place and len(chosen) < count:
+            states.append((rest, chosen | {place[value]}, computed))
+        if producer is not None and producer in region and len(computed) < most:
+            states.append(((*rest, *producer.inputs), chosen, computed | {producer}))
+    orders = sorted(order for chosen in found for order in permutations(chosen))
+    return [tuple(cuts[k] for k in order) for order in orders]
 
 
 def _expression(

@@ -7,6 +7,7 @@ import pytest
 
 import opforge as of
 from opforge.bin.lowering import raise_formulas
+from opforge.onnx import raising
 from opforge.schema import registry
 from tests.unit.compiler.graphs import chain, compiled, model, native, node, ops, same
 
@@ -25,7 +26,13 @@ def scale(x, *, by: float):
     return x * by
 
 
-OWN = [bump, scale]
+@of.formula("test.lowering::Gate")
+def gate(x, y, z):
+    """A formula of three inputs."""
+    return of.tanh(x) * of.exp(y) + of.sqrt(z) * of.tanh(y) * of.exp(z)
+
+
+OWN = [bump, scale, gate]
 for _operator in OWN:
     registry.unregister(_operator)
 
@@ -103,3 +110,25 @@ def test_nothing_changes_without_registered_formulas(monkeypatch: pytest.MonkeyP
     _, report = compiled(model(**decomposed(1.5, 2.5)))
     assert raise_formulas.NAME not in report.passes
     assert report.custom == {}
+
+
+@pytest.mark.parametrize("strands", [1, 2])
+def test_three_inputs_are_few_trials_in_long_chains(monkeypatch: pytest.MonkeyPatch, strands: int):
+    steps = "; ".join(f"a{k + 1} = Tanh a{k}; b{k + 1} = Exp b{k}" for k in range(50))
+    end = "y = Add a50 b50" if strands == 2 else "y = Softmax a50; v = Softmax b50"
+    nodes = chain(f"a0 = Mul x k; b0 = Mul x x; {steps}; {end}")
+    given = model(nodes, {"x": ["N", 8]}, {"k": np.float32(3)}, outputs="y" if strands == 2 else "y v")
+    trials = []
+    monkeypatch.setattr(raising, "_expression", lambda *a: trials.append(a[2]))
+    compiled(given)
+    assert len([t for t in trials if len(t) == 3]) < 1000  # every choice of a node's 24 cuts would be 12,144
+
+
+def test_three_inputs_are_found():
+    nodes = chain("a = Tanh x; b = Exp z; c = Tanh z; d = Sqrt w; e = Exp w; f = Mul c d; g = Mul e f; h = Mul a b")
+    nodes += chain("y = Add g h")
+    program, report = compiled(model(nodes, {n: ["N", 8] for n in "xzw"}))
+    assert report.custom == {gate.qualified_name: "formula bytecode in 1 nodes"}
+    given = {n: RNG.uniform(0.1, 2, (3, 8)).astype(np.float32) for n in "xzw"}
+    expected = gate.reference(*(given[n].astype(np.float64) for n in "xzw"))
+    np.testing.assert_allclose(native(program, given)["y"], expected, rtol=1e-5)
