@@ -28,7 +28,10 @@ SIGNATURE = (
 )
 """Parameters of opforge_kernel_fn."""
 
-_CPP_TYPES = {"f16": "opforge::f16", "bf16": "opforge::bf16"}
+_CPP_TYPES = {
+    "cpu": {"f16": "opforge::f16", "bf16": "opforge::bf16"},
+    "cuda": {"f16": "__half", "bf16": "__nv_bfloat16"},
+}
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,9 @@ class Unit:
     places: tuple[str, ...] = ()
 
 
-def cpp_type(dtype: DType) -> str:
-    """Return the C++ type of an element."""
-    return _CPP_TYPES.get(dtype.name, dtype.cpp)
+def cpp_type(dtype: DType, device: str = "cpu") -> str:
+    """Return the C++ type of an element in the kernels of a device."""
+    return _CPP_TYPES[device].get(dtype.name, dtype.cpp)
 
 
 def cpp_string(text: str) -> str:
