@@ -43,11 +43,14 @@ def place(machine: dict[str, Any]) -> list[str]:
     return [f"Measured on {where} with Python {machine['python']}, {packages}.", ""]
 
 
+_TITLES = {"executorch": "ExecuTorch"}
+
+
 def whole(rows: list[Row]) -> str:
     """Return every row, one table per group."""
     lines = []
     for group in dict.fromkeys(row.get("group", "") for row in rows):
-        lines += [f"### {group.replace('_', ' ').capitalize()}", ""] if group else []
+        lines += [f"### {_TITLES.get(group, group.replace('_', ' ').capitalize())}", ""] if group else []
         lines += ["| case | threads | opforge | peer | peer's | ratio | 95 % interval | asked |", "|" + "---|" * 8]
         for row in (r for r in rows if r.get("group", "") == group):
             ours, theirs = figure(row["ours"], row["metric"]), figure(row["peer_value"], row["metric"])
