@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from opforge import _paths
-from opforge.build.cache import open_cache
+from opforge.build.cache import Made, open_cache
 from opforge.build.compile import compile_units, link
 from opforge.build.toolchain import find_compiler
 from opforge.codegen.units import Unit
@@ -76,32 +75,26 @@ class Recipe:
             ToolchainError: there is no C++ compiler.
             BuildError: the compiler refuses it; its words are in the message.
         """
-        cache, key = open_cache(), self._key()
-        done = cache.lookup(self.name, key)
-        if done is not None:
-            return done
-        compiler = find_compiler()
-        with cache.lock(self.name, key):
-            done = cache.lookup(self.name, key)  # another process may have finished it
-            if done is not None:
-                return done
+        key = self._key()
+
+        def make(folder: Path) -> Made:
+            compiler = find_compiler()
             if not force and (text := self.failure()) is not None:
                 hint = f"build with force=True, or delete the file that keeps the failure: {self._failure_file()}"
                 raise BuildError(f"an earlier build of {self.where} failed", where=self.name, got=text, hint=hint)
-            started = time.time_ns()
+            unit = Unit("adapter.cpp", f'#include "{self.source}"\n')
+            flags = (*self.flags, *(f"-I{root}" for root in self._roots()))
+            library = folder / f"{self.name}.so"
             try:
-                with cache.workspace(self.name, key) as work:
-                    unit = Unit("adapter.cpp", f'#include "{self.source}"\n')
-                    flags = (*self.flags, *(f"-I{root}" for root in self._roots()))
-                    objects, _, _ = compile_units(compiler, [unit], flags, work, self.where)
-                    output = work / f"{self.name}.so"
-                    link(compiler, objects, output, self.link_flags, self.where)
-                    path = cache.publish(self.name, key, output, self._files(), key, started)
+                objects, _, _ = compile_units(compiler, [unit], flags, folder, self.where)
+                link(compiler, objects, library, self.link_flags, self.where)
             except BuildError as error:
                 self._failure_file().write_text(str(error), encoding="utf-8")
                 raise
-        self._failure_file().unlink(missing_ok=True)
-        return path
+            self._failure_file().unlink(missing_ok=True)
+            return Made(library, self._files(), key)
+
+        return open_cache().built(self.name, key, make)
 
     def _roots(self) -> tuple[Path, ...]:
         adapters = adapter_sources()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from opforge.build import abi
-from opforge.build.cache import open_cache
+from opforge.build.cache import Made, open_cache
 from opforge.build.compile import compile_units, link
 from opforge.build.flags import Profile, compile_flags, default_profile, link_flags, sanitize_flags
 from opforge.build.plan import LibraryPlan
@@ -49,27 +48,21 @@ def build_library(
     flags = compile_flags(compiler, profile) + sanitize_flags(compiler, sanitize)
     linked = link_flags(compiler, sanitize)
     key = _primary_key(compiler, [*units, table], flags, linked)
-    cache = open_cache()
-    found = cache.lookup(plan.name, key)
-    if found:
-        return found
-    with cache.lock(plan.name, key):
-        found = cache.lookup(plan.name, key)
-        if found:
-            return found
-        with cache.workspace(plan.name, key) as folder:
-            started = time.time_ns()
-            where = plan.operators[0].key
-            objects, files, _ = compile_units(compiler, units, flags, folder, where)
-            content = _content_hash(plan, units, files)
-            text = f"{compiler}; {profile}; {' '.join(f for f in flags if not f.startswith('-I'))}"
-            final = replace(
-                table, flags=(f"-DOPFORGE_CONTENT_HASH={cpp_string(content)}", f"-DOPFORGE_BUILD={cpp_string(text)}")
-            )
-            more, more_files, _ = compile_units(compiler, [final], flags, folder, where)
-            built = folder / f"{plan.name}.so"
-            link(compiler, [*objects, *more], built, linked, where)
-            return cache.publish(plan.name, key, built, [*files, *more_files], content, started, files)
+    where = plan.operators[0].key
+
+    def make(folder: Path) -> Made:
+        objects, files, _ = compile_units(compiler, units, flags, folder, where)
+        content = _content_hash(plan, units, files)
+        text = f"{compiler}; {profile}; {' '.join(f for f in flags if not f.startswith('-I'))}"
+        final = replace(
+            table, flags=(f"-DOPFORGE_CONTENT_HASH={cpp_string(content)}", f"-DOPFORGE_BUILD={cpp_string(text)}")
+        )
+        more, more_files, _ = compile_units(compiler, [final], flags, folder, where)
+        library = folder / f"{plan.name}.so"
+        link(compiler, [*objects, *more], library, linked, where)
+        return Made(library, [*files, *more_files], content, files)
+
+    return open_cache().built(plan.name, key, make)
 
 
 def current_content(plan: LibraryPlan, library: Path) -> str | None:

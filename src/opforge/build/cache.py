@@ -20,13 +20,13 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from opforge.errors import BuildError
 
-__all__ = ["Cache", "cache_dir", "file_hash", "open_cache"]
+__all__ = ["Cache", "Made", "cache_dir", "file_hash", "open_cache"]
 
 _LAYOUT = "v1"
 _VARIANTS_KEPT = 4
@@ -54,6 +54,23 @@ def file_hash(path: Path) -> str:
 
 
 @dataclass(frozen=True)
+class Made:
+    """What a build made.
+
+    Attributes:
+        library: the shared object, in the folder that the build was given.
+        files: all that it depends on.
+        content: hash of what it computes.
+        sources: those of the files that the content hash covers.
+    """
+
+    library: Path
+    files: Iterable[Path]
+    content: str
+    sources: Iterable[Path] = ()
+
+
+@dataclass(frozen=True)
 class Cache:
     """A cache folder; `fallback` is a private one for this process where `root` cannot be written."""
 
@@ -73,6 +90,19 @@ class Cache:
                 if _unchanged(record):
                     return record.with_suffix(".so")
         return None
+
+    def built(self, name: str, key: str, make: Callable[[Path], Made]) -> Path:
+        """Return the shared object of a build, made now in a folder that `make` is given if it is not there."""
+        found = self.lookup(name, key)
+        if found:
+            return found
+        with self.lock(name, key):
+            found = self.lookup(name, key)  # another process may have finished it
+            if found:
+                return found
+            with self.workspace(name, key) as folder:
+                started = time.time_ns()
+                return self.publish(name, key, make(folder), started)
 
     @contextlib.contextmanager
     def lock(self, name: str, key: str) -> Iterator[None]:
@@ -97,25 +127,15 @@ class Cache:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def publish(
-        self,
-        name: str,
-        key: str,
-        built: Path,
-        files: Iterable[Path],
-        content: str,
-        started: int,
-        sources: Iterable[Path] = (),
-    ) -> Path:
+    def publish(self, name: str, key: str, made: Made, started: int) -> Path:
         """Move the finished shared object into place and record the files that it depends on.
 
-        `sources` are those of them that the content hash covers.
         `started` is the time (ns) before the compiler ran: a file edited since then may not be what it read, so
         such a result serves this process only and is not recorded. The change time counts, which no program
         sets: a header with a modification time in the future is recorded like any other.
         """
         folder = self._folder(name, key)
-        files = list(files)
+        built, files = made.library, list(made.files)
         if any(path.stat().st_ctime_ns >= started for path in files):
             unrecorded = folder / f"{name}-{uuid.uuid4().hex[:16]}.so"
             built.replace(unrecorded)
@@ -124,7 +144,7 @@ class Cache:
         variant = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()[:16]
         target = folder / f"{name}-{variant}.so"
         record = built.with_suffix(".json")
-        facts = {"content_hash": content, "files": hashes, "sources": [str(path) for path in sources]}
+        facts = {"content_hash": made.content, "files": hashes, "sources": [str(path) for path in made.sources]}
         record.write_text(json.dumps(facts, indent=1), encoding="utf-8")
         built.replace(target)
         record.replace(target.with_suffix(".json"))

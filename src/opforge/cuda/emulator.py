@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from opforge import _paths
-from opforge.build.cache import open_cache
+from opforge.build.cache import Made, open_cache
 from opforge.build.compile import compile_units, link
 from opforge.build.toolchain import find_compiler
 from opforge.codegen import Unit, table_unit
@@ -146,29 +145,24 @@ def _built(
 ) -> Emulated:
     if mode not in MODES:
         raise ArgumentError("no such mode of the emulator", where="emulate", expected=", ".join(MODES), got=str(mode))
-    compiler, cache = find_compiler(), open_cache()
+    compiler = find_compiler()
     every = _flags(mode, flags)
     key = _key([str(compiler), *every, *(part for u in units for part in (u.text, *u.flags)), *headers.values()])
-    done = cache.lookup(name, key)
-    if done is not None:
-        return Emulated(done, mode)
-    with cache.lock(name, key):
-        done = cache.lookup(name, key)  # another process may have finished it
-        if done is not None:
-            return Emulated(done, mode)
-        started = time.time_ns()
-        with cache.workspace(name, key) as work:
-            for header, text in headers.items():
-                (work / header).parent.mkdir(parents=True, exist_ok=True)
-                (work / header).write_text(text, encoding="utf-8")
-            scheduler = Unit("scheduler.cpp", '#include "opforge/cuda/scheduler.cpp.h"\n')
-            objects, files, _ = compile_units(compiler, units, every, work, where)
-            plain = (*_COMMON, *_folders(), *_SCHEDULER[mode])
-            more, _, _ = compile_units(compiler, [scheduler], plain, work, where)
-            output = work / f"{name}.so"
-            link(compiler, [*objects, *more], output, ("-shared", "-fPIC", *_SANITIZE[mode]), where)
-            outside = [file for file in files if work not in file.parents]
-            return Emulated(cache.publish(name, key, output, [*outside, *paths], key, started), mode)
+
+    def make(folder: Path) -> Made:
+        for header, text in headers.items():
+            (folder / header).parent.mkdir(parents=True, exist_ok=True)
+            (folder / header).write_text(text, encoding="utf-8")
+        scheduler = Unit("scheduler.cpp", '#include "opforge/cuda/scheduler.cpp.h"\n')
+        objects, files, _ = compile_units(compiler, units, every, folder, where)
+        plain = (*_COMMON, *_folders(), *_SCHEDULER[mode])
+        more, _, _ = compile_units(compiler, [scheduler], plain, folder, where)
+        library = folder / f"{name}.so"
+        link(compiler, [*objects, *more], library, ("-shared", "-fPIC", *_SANITIZE[mode]), where)
+        outside = [file for file in files if folder not in file.parents]
+        return Made(library, [*outside, *paths], key)
+
+    return Emulated(open_cache().built(name, key, make), mode)
 
 
 _COMMON: Final = (
