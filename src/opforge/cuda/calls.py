@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,21 +15,21 @@ from typing import Any, Final
 
 import numpy as np
 
+from opforge.build.sanitizers import FRAME, fixed_addresses, preload
 from opforge.build.toolchain import find_compiler
 from opforge.cuda import _call
 from opforge.cuda.emulator import ORDERS, Emulated
-from opforge.errors import ArgumentError, ToolchainError
+from opforge.errors import ArgumentError
 
 __all__ = ["Called", "Finding", "call", "findings", "sanitized_environment"]
 
-_RUNTIMES: Final = {"plain": (), "address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
+_SANITIZERS: Final = {"plain": (), "address": ("address", "undefined"), "thread": ("thread",)}
 _OPTIONS: Final = {
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=0:exitcode=0:report_signal_unsafe=0:history_size=4",
 }
 _SCALARS: Final = frozenset({"int32", "int64", "float32", "float64"})
-_FRAME = re.compile(r"^\s*#\d+ (?:0x[0-9a-f]+ in )?(?P<function>.*?) (?P<file>/[^\s:]+):(?P<line>\d+)", re.MULTILINE)
 _HEAD = re.compile(
     r"ERROR: AddressSanitizer: (?P<address>[\w-]+)|WARNING: ThreadSanitizer: (?P<thread>[\w -]+?) \(pid"
     r"|^(?P<file>\S+?):(?P<line>\d+):\d+: runtime error: (?P<undefined>.*)$",
@@ -149,10 +147,8 @@ def sanitized_environment(mode: str) -> tuple[tuple[str, ...], dict[str, str]]:
     Raises:
         ToolchainError: the compiler has no runtime of the sanitizer.
     """
-    # Fixed addresses: the thread sanitizer's map of memory has no room for those that Linux may choose.
-    fixed = shutil.which("setarch") if mode == "thread" else None
-    prefix = (fixed, platform.machine(), "-R") if fixed else ()
-    return prefix, {**_OPTIONS, "LD_PRELOAD": ":".join(_runtimes(mode))}
+    names = _SANITIZERS[mode]
+    return fixed_addresses() if names else (), {**_OPTIONS, "LD_PRELOAD": preload(find_compiler(), *names)}
 
 
 def _described(folder: Path, index: int, value: object, function: str) -> dict[str, Any]:
@@ -173,23 +169,6 @@ def _described(folder: Path, index: int, value: object, function: str) -> dict[s
         expected="a NumPy array, an int, a float, a NumPy scalar of 32 or 64 bits, or None",
         got=type(value).__name__,
     )
-
-
-def _runtimes(mode: str) -> list[str]:
-    compiler = find_compiler()
-    found = []
-    for wanted in _RUNTIMES[mode]:
-        command = [*compiler.command, f"-print-file-name={wanted}"]
-        path = Path(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
-        if not path.is_absolute() or not path.exists():
-            raise ToolchainError(
-                f"the compiler has no runtime of the {mode} sanitizer",
-                where=str(compiler),
-                expected=wanted,
-                hint="install it with the compiler (Debian: g++ brings it), or set CXX to another compiler",
-            )
-        found.append(str(path.resolve()))
-    return found
 
 
 def findings(words: str) -> tuple[Finding, ...]:
@@ -218,7 +197,7 @@ def _race_places(text: str) -> tuple[str, ...]:
 def _first_places(text: str, count: int) -> tuple[str, ...]:
     places = [
         f"{frame['file']}:{frame['line']}"
-        for frame in _FRAME.finditer(text)
+        for frame in FRAME.finditer(text)
         if "/opforge/cuda/" not in frame["file"] and "/sanitizer" not in frame["file"] and "/gcc/" not in frame["file"]
     ]
     return tuple(places[:count])

@@ -1,15 +1,11 @@
 """`opforge check --sanitize`: the kernel library built instrumented, its cases in a process of their own, the lines.
 
-Only the operator's library is instrumented. Python, NumPy and opforge's runtime are not, so the sanitizer's runtime has
-to be loaded before everything else, and reports that name no line of the library are no business of the author's.
+Only the operator's library is instrumented, so reports that name no line of it are no business of the author's.
 """
 
 from __future__ import annotations
 
-import platform
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +13,10 @@ from pathlib import Path
 from opforge._paths import include_dir
 from opforge.build.builder import build_library
 from opforge.build.plan import LibraryPlan, plan_library
-from opforge.build.toolchain import Compiler, find_compiler
+from opforge.build.sanitizers import FRAME, fixed_addresses, preload
+from opforge.build.toolchain import find_compiler
 from opforge.codegen import Unit
-from opforge.errors import ArgumentError, ToolchainError
+from opforge.errors import ArgumentError
 from opforge.schema import Operator
 from opforge.verify._rows import Row
 from opforge.verify.isolated import Outcome, run_isolated
@@ -50,9 +47,8 @@ _DRAWN = 8
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """One kind: its runtime's name with GCC and with clang, the job that shows its faults, and its options."""
+    """One kind: the job that shows its faults, its options, and how its reports begin."""
 
-    runtimes: dict[str, str]
     job: str
     environment: dict[str, str]
     heads: re.Pattern[str]
@@ -60,19 +56,16 @@ class Sanitizer:
 
 SANITIZERS = {
     "address": Sanitizer(
-        {"gcc": "libasan.so", "clang": "libclang_rt.asan-{machine}.so"},
         "cases",
         {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "PYTHONMALLOC": "malloc"},
         re.compile(r"ERROR: AddressSanitizer: (?P<what>[\w-]+).*"),
     ),
     "undefined": Sanitizer(
-        {"gcc": "libubsan.so", "clang": "libclang_rt.ubsan_standalone-{machine}.so"},
         "cases",
         {"UBSAN_OPTIONS": "print_stacktrace=0"},
         re.compile(r"^(?P<file>\S+?):(?P<line>\d+):\d+: runtime error: (?P<what>.*)$"),
     ),
     "thread": Sanitizer(
-        {"gcc": "libtsan.so", "clang": "libclang_rt.tsan-{machine}.so"},
         "threads",
         {"TSAN_OPTIONS": "halt_on_error=0:exitcode=0:report_signal_unsafe=0"},
         re.compile(r"WARNING: ThreadSanitizer: (?P<what>[\w -]+?) \(pid.*"),
@@ -86,7 +79,6 @@ _HINTS = {
     "signed integer overflow": "compute sizes and offsets in int64_t",
     "division by zero": "handle the empty tensor before it divides",
 }
-_FRAME = re.compile(r"^\s*#\d+ (?:0x[0-9a-f]+ in )?(?P<function>.*?) (?P<file>/[^\s:]+):(?P<line>\d+)")
 
 
 @dataclass(frozen=True)
@@ -117,21 +109,17 @@ def sanitized(operator: Operator, names: Sequence[str], seed: int) -> Iterator[R
 
 def _one(operator: Operator, name: str, sanitizer: Sanitizer, seed: int) -> Iterator[Row]:
     compiler = find_compiler()
-    runtime = _runtime(compiler, name, sanitizer)
+    environment = {"LD_PRELOAD": preload(compiler, name), **sanitizer.environment}
     plan = plan_library([operator])
     library = build_library(plan, compiler=compiler, sanitize=name, extra=(Unit("check_loop.cc", _LOOP),))
-    # The runtime wraps what throws exceptions, so it has to find the C++ library at once.
-    preload = [runtime, _file(compiler, "libstdc++.so.6") or ""]
-    # Fixed addresses: the thread sanitizer's map of memory has no room for those that Linux may choose.
-    fixed = shutil.which("setarch")
     outcome = run_isolated(
         operator,
         sanitizer.job,
         seed,
         drawn=_DRAWN,
         library=library,
-        environment={"LD_PRELOAD": ":".join(filter(None, preload)), **sanitizer.environment},
-        prefix=(fixed, platform.machine(), "-R") if fixed else (),
+        environment=environment,
+        prefix=fixed_addresses(),
     )
     reports = parse_reports(outcome, sanitizer, _sources(plan))
     check = f"sanitize {name}"
@@ -177,7 +165,7 @@ def _first_place(lines: Sequence[str], sanitizer: Sanitizer, sources: Sequence[P
     for line in lines:
         if sanitizer.heads.search(line):
             break
-        frame = _FRAME.match(line)
+        frame = FRAME.match(line)
         if frame and _is_authors(Path(frame["file"]), sources):
             return (
                 f"{frame['file']}:{frame['line']} in {frame['function'].split('(')[0].removeprefix('opforge::Status ')}"
@@ -195,25 +183,3 @@ def _sources(plan: LibraryPlan) -> list[Path]:
     """The folders of the kernels' sources; headers beside them are the author's too."""
     folders = [source.resolve().parent for operator in plan.operators for source in operator.sources]
     return list(dict.fromkeys(folders))
-
-
-def _runtime(compiler: Compiler, name: str, sanitizer: Sanitizer) -> str:
-    wanted = sanitizer.runtimes[compiler.kind].format(machine=platform.machine())
-    found = _file(compiler, wanted)
-    if found is None:
-        package = "libclang-rt-dev" if compiler.kind == "clang" else f"lib{wanted.removeprefix('lib').split('.')[0]}"
-        raise ToolchainError(
-            f"the compiler has no runtime of the {name} sanitizer",
-            where=str(compiler),
-            expected=wanted,
-            hint=f"install it (Debian: {package}), or set CXX to another compiler",
-        )
-    return found
-
-
-def _file(compiler: Compiler, name: str) -> str | None:
-    """Ask the compiler where a library of its own lies."""
-    command = [*compiler.command, f"-print-file-name={name}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = Path(done.stdout.strip())
-    return str(path.resolve()) if path.is_absolute() and path.exists() else None
