@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 
 #include "opforge/cuda/body.cuh"
+#include "opforge/cuda/launch.h"
 #include "opforge/cuda/space.h"
 
 namespace opforge {
@@ -133,13 +134,6 @@ __global__ void combine(Space space, int which, Parts parts, const void* sums) {
 
 // ---- launching
 
-inline opforge_status launched(opforge_context* context) {
-  const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return OPFORGE_STATUS_OK;
-  const char* text = cudaGetErrorString(error);
-  return context->error != nullptr ? context->error(context, OPFORGE_STATUS_INTERNAL, text) : OPFORGE_STATUS_INTERNAL;
-}
-
 template <class F, class S>
 void launch_values(const Space& space, uint32_t wanted, cudaStream_t stream) {
   using B = Body<F, S>;
@@ -196,35 +190,34 @@ opforge_status elementwise(opforge_context* context, const opforge_arguments* in
   const FormulaShape formula = {B::kIn, B::kAt, B::kOut, DtypesOf<S, typename F::Inputs>::kRow,
                                 DtypesOf<S, typename F::Outputs>::kRow, F::kSumTo};
   char reason[200];
-  const opforge_status status = bind(formula, inputs, outputs, attributes, &space, reason, sizeof reason);
-  if (status != OPFORGE_STATUS_OK) return context->error != nullptr ? context->error(context, status, reason) : status;
-  const cudaStream_t stream = static_cast<cudaStream_t>(context->stream);
+  opforge_status status = bind(formula, inputs, outputs, attributes, &space, reason, sizeof reason);
+  if (status != OPFORGE_STATUS_OK) return fail(context, status, reason);
+  status = same_device(context, inputs, "input");
+  if (status == OPFORGE_STATUS_OK) status = same_device(context, outputs, "output");
+  if (status != OPFORGE_STATUS_OK) return status;
+  Launch launch(context, space.work());
+  if (!launch) return launch.status();
   const uint32_t summed = space.summed_outputs(), values = space.wanted & ~summed;
   if (space.total > 0 && values != 0) {
     Space flat = space;
     flat.collapse(values, B::kIn, B::kOut);
-    launch_values<F, S>(flat, values, stream);
+    launch_values<F, S>(flat, values, launch.stream());
   }
   for (int which = 0; B::sums() && which < B::kOut; ++which) {
     if ((summed >> which & 1u) == 0) continue;
     Space sorted = space;
     const Parts parts = sorted.sort_for_sum(which, B::kIn, B::kOut);
     if (parts.elements == 0) continue;
-    const size_t bytes = static_cast<size_t>(parts.elements * parts.count) * sizeof(typename B::V);
-    void* sums = context->scratch != nullptr ? context->scratch(context, bytes, 16) : nullptr;
-    if (sums == nullptr) {
-      const char* text = "no memory for the partial sums";
-      return context->error != nullptr ? context->error(context, OPFORGE_STATUS_OUT_OF_MEMORY, text)
-                                       : OPFORGE_STATUS_OUT_OF_MEMORY;
-    }
+    void* sums = launch.scratch(static_cast<size_t>(parts.elements * parts.count) * sizeof(typename B::V));
+    if (sums == nullptr) break;
     if constexpr (B::sums()) {
       if (sorted.small)
-        launch_sum<F, S, uint32_t>(sorted, which, parts, sums, stream);
+        launch_sum<F, S, uint32_t>(sorted, which, parts, sums, launch.stream());
       else
-        launch_sum<F, S, uint64_t>(sorted, which, parts, sums, stream);
+        launch_sum<F, S, uint64_t>(sorted, which, parts, sums, launch.stream());
     }
   }
-  return launched(context);
+  return launch.finish();
 }
 
 }  // namespace cuda

@@ -90,21 +90,21 @@ T* dynamic_shared() {
 class Launcher {
  public:
   Launcher(const char* name, dim3 grid, dim3 block, size_t dynamic = 0, cudaStream_t stream = nullptr)
-      : name_(name), grid_(grid), block_(block), dynamic_(dynamic) {
-    static_cast<void>(stream);
-  }
+      : name_(name), grid_(grid), block_(block), dynamic_(dynamic), stream_(stream) {}
   template <class Kernel, class... Arguments>
   void operator()(Kernel kernel, Arguments... arguments) const {
     std::tuple<Arguments...> copies(arguments...);
     auto one = [&] { std::apply(kernel, std::tuple<Arguments...>(copies)); };
     opforge_cuda_launch(
-        grid_, block_, dynamic_, name_, [](void* thread) { (*static_cast<decltype(one)*>(thread))(); }, &one);
+        grid_, block_, dynamic_, stream_, name_,
+        [](void* thread) { (*static_cast<decltype(one)*>(thread))(); }, &one);
   }
 
  private:
   const char* name_;
   dim3 grid_, block_;
   size_t dynamic_;
+  cudaStream_t stream_;
 };
 
 }  // namespace opforge::cuda

@@ -1,4 +1,4 @@
-// emulator_runtime.h: the part of CUDA's runtime that launchers of kernels use. There is one device, whose
+// emulator_runtime.h: the part of CUDA's runtime that launchers of kernels use. There are two devices, whose
 // memory is the host's; streams run what they are given at once.
 #pragma once
 
@@ -53,37 +53,39 @@ inline cudaError_t cudaPeekAtLastError() {
 }
 inline const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration:
-      return "cudaErrorInvalidConfiguration";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-    case cudaErrorNotSupported:
-      return "cudaErrorNotSupported";
-    default:
-      return "cudaErrorUnknown";
+#define OPFORGE_CUDA_NAME(name) \
+  case name:                    \
+    return #name;
+    OPFORGE_CUDA_NAME(cudaSuccess)
+    OPFORGE_CUDA_NAME(cudaErrorInvalidValue)
+    OPFORGE_CUDA_NAME(cudaErrorMemoryAllocation)
+    OPFORGE_CUDA_NAME(cudaErrorInvalidConfiguration)
+    OPFORGE_CUDA_NAME(cudaErrorInsufficientDriver)
+    OPFORGE_CUDA_NAME(cudaErrorNoDevice)
+    OPFORGE_CUDA_NAME(cudaErrorInvalidDevice)
+    OPFORGE_CUDA_NAME(cudaErrorNoKernelImageForDevice)
+    OPFORGE_CUDA_NAME(cudaErrorIllegalAddress)
+    OPFORGE_CUDA_NAME(cudaErrorLaunchOutOfResources)
+    OPFORGE_CUDA_NAME(cudaErrorLaunchFailure)
+    OPFORGE_CUDA_NAME(cudaErrorNotSupported)
+#undef OPFORGE_CUDA_NAME
   }
+  return "cudaErrorUnknown";
 }
 inline const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "no error";
-    case cudaErrorInvalidConfiguration:
-    case cudaErrorLaunchFailure:
-      return opforge::cuda::opforge_cuda_error_text();
-    default:
-      return cudaGetErrorName(error);
-  }
+  if (error == cudaSuccess) return "no error";
+  const bool of_launch = error == cudaErrorInvalidConfiguration || error == cudaErrorLaunchFailure;
+  return of_launch ? opforge::cuda::opforge_cuda_error_text() : cudaGetErrorName(error);
 }
 
-inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-inline cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+inline cudaError_t cudaGetDeviceCount(int* count) { return *count = opforge::cuda::kDevices, cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* device) {
+  return *device = opforge::cuda::opforge_cuda_device(-1), cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= opforge::cuda::kDevices) return cudaErrorInvalidDevice;
+  return opforge::cuda::opforge_cuda_device(device), cudaSuccess;
+}
 inline cudaError_t cudaDeviceSynchronize() { return cudaPeekAtLastError(); }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaPeekAtLastError(); }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {

@@ -113,14 +113,17 @@ __attribute__((visibility("hidden"))) void* opforge_cuda_dynamic_shared(void) {
 }
 
 __attribute__((visibility("hidden"))) int opforge_cuda_launch(dim3 grid, dim3 block, size_t dynamic,
-                                                              const char* name, void (*body)(void*),
-                                                              void* argument) {
+                                                              void* stream, const char* name,
+                                                              void (*body)(void*), void* argument) {
   static thread_local bool launching = false;  // a launch's threads run on the machine's thread that made it
   if (launching) {
     fail("it launches another kernel; the emulator does not model that");
     give_way(true);
   }
   const std::lock_guard<std::mutex> lock(one_at_a_time());
+  launched.device = current_device;
+  launched.stream = stream;
+  ++launched.count;
   const std::string reason = refused(grid, block, dynamic);
   if (!reason.empty()) return finish(kInvalidConfiguration, name, reason);
   Launch here;
@@ -165,6 +168,16 @@ __attribute__((visibility("hidden"))) void opforge_cuda_allow_shared(size_t byte
     return;
   }
   allowed_shared = std::max(allowed_shared, bytes);
+}
+__attribute__((visibility("hidden"))) int opforge_cuda_device(int device) {
+  if (device >= 0) current_device = device;
+  return current_device;
+}
+__attribute__((visibility("default"))) int64_t opforge_cuda_launched(int* device, void** stream) {
+  const std::lock_guard<std::mutex> lock(one_at_a_time());
+  *device = launched.device;
+  *stream = launched.stream;
+  return launched.count;
 }
 __attribute__((visibility("default"))) const char* opforge_cuda_error_text(void) {
   return error_text.c_str();

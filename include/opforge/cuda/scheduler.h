@@ -20,6 +20,7 @@ struct dim3 {
 namespace opforge::cuda {
 
 constexpr int kWarp = 32;
+constexpr int kDevices = 2;
 constexpr size_t kSlot = 16;  // bytes that a lane can hand to others at a time
 
 // Where the thread that runs now is. One launch runs at a time, on one thread of the machine.
@@ -51,8 +52,12 @@ void* opforge_cuda_shared(const void* key, size_t size, size_t alignment, const 
 void* opforge_cuda_dynamic_shared(void);
 
 // Runs body(argument) once per thread. 0, or CUDA's number of the error.
-int opforge_cuda_launch(dim3 grid, dim3 block, size_t dynamic, const char* name, void (*body)(void*),
-                        void* argument);
+int opforge_cuda_launch(dim3 grid, dim3 block, size_t dynamic, void* stream, const char* name,
+                        void (*body)(void*), void* argument);
+// For tests of hosts: how many launches there were, and the device and stream of the last.
+int64_t opforge_cuda_launched(int* device, void** stream);
+// The device that is current in this thread, which becomes `device` unless that is negative.
+int opforge_cuda_device(int device);
 
 int opforge_cuda_last_error(int clear);
 void opforge_cuda_set_error(int code);

@@ -130,6 +130,12 @@ Now now{};
 int last_error = 0;
 std::string error_text;
 size_t allowed_shared = kShared;
+thread_local int current_device = 0;
+struct {
+  int device = 0;
+  void* stream = nullptr;
+  int64_t count = 0;
+} launched;
 int schedule_order = 0;
 unsigned schedule_seed = 1;
 std::mutex& one_at_a_time() {

@@ -6,15 +6,14 @@
 #include <stdio.h>
 
 #include "opforge/abi.h"
+#include "opforge/cuda/grid.h"
 
 namespace opforge {
 namespace cuda {
 
-constexpr int kThreads = 256;
 constexpr int kRank = 12;      // dimensions of a call; more are refused
 constexpr int kOperands = 24;  // inputs and outputs
 constexpr int kAttributes = 16;
-constexpr int64_t kMostBlocks = 1 << 20;
 constexpr int64_t kPart = 16384;  // elements that a block sums
 constexpr int64_t kMostParts = 1024;
 
@@ -23,10 +22,6 @@ template <class... Rest>
 constexpr int most(int largest, int next, Rest... rest) {
   return most(largest < next ? next : largest, rest...);
 }
-inline unsigned blocks_of(int64_t count) {
-  return static_cast<unsigned>(count < kMostBlocks ? count : kMostBlocks);
-}
-inline unsigned blocks_for(int64_t threads) { return blocks_of((threads + kThreads - 1) / kThreads); }
 
 struct FormulaShape {
   int n_inputs, n_attributes, n_outputs;
@@ -58,6 +53,19 @@ struct Space {
     uint32_t all = 0;
     for (int d = 0; d < rank; ++d) all |= summed[d];
     return all & wanted;
+  }
+
+  // Elements that the call computes: 0 where nothing is to be launched. Sums of nothing are zeros, and are
+  // computed.
+  int64_t work() const {
+    const uint32_t sums = summed_outputs();
+    if ((wanted & ~sums) != 0 && total > 0) return total;
+    for (int which = 0; which < kOperands; ++which) {
+      int64_t kept = (sums >> which & 1u) != 0 ? 1 : 0;
+      for (int d = 0; d < rank; ++d) kept *= (summed[d] >> which & 1u) != 0 ? 1 : size[d];
+      if (kept > 0) return kept;
+    }
+    return 0;
   }
 
   bool takes_part(int operand, int n_inputs, uint32_t outputs) const {

@@ -43,7 +43,7 @@ def invoke(
     Raises:
         OpforgeError: what the kernel reports, as the class of its status.
     """
-    call = _Call([dtype for group in outputs for _, dtype in group])
+    call = _Call(kernel.device_type, [dtype for group in outputs for _, dtype in group])
     strided = bool(kernel.flags & abi.KERNEL_STRIDED)
     in_arguments = call.arguments([[_prepare(a, strided) for a in group] for group in inputs])
     results = [[None if shape is None else _empty(shape, dtype) for shape, dtype in group] for group in outputs]
@@ -73,7 +73,8 @@ def invoke(
 class _Call:
     """Memory and callbacks of one call; everything stays referenced until it returns."""
 
-    def __init__(self, output_dtypes: list[DType]) -> None:
+    def __init__(self, device_type: int, output_dtypes: list[DType]) -> None:
+        self.device = abi.Device(device_type, 0)  # an emulated device reads this memory too
         self.kept: list[object] = []
         self.text = ""
         self.outputs: abi.Arguments | None = None
@@ -94,7 +95,7 @@ class _Call:
         dtype = DType.parse(array.dtype)
         shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
         tensor.data = array.__array_interface__["data"][0] if array.size else None
-        tensor.device = abi.Device(abi.DEVICE_CPU, 0)
+        tensor.device = self.device
         tensor.ndim = array.ndim
         tensor.dtype = abi.DType(dtype.code, dtype.bits, 1)
         tensor.shape = shape
@@ -137,7 +138,7 @@ class _Call:
 
     def context(self, kernel: LibraryKernel) -> abi.Context:
         context = abi.Context(size=ctypes.sizeof(abi.Context), abi=abi.ABI)
-        context.device = abi.Device(abi.DEVICE_CPU, 0)
+        context.device = self.device
         context.kernel_data = kernel.data or None
         context.parallel_for = abi.ParallelFor(_loop.get())
         context.scratch = abi.Scratch(self._scratch)

@@ -41,6 +41,7 @@ class Loops:
         loop: the template over functor and element type.
         ending: of the unit's file name.
         flags: of the unit besides those of the library.
+        halves: whether the loops compute in half types where the formula allows it, and ask whether it rounds to them.
     """
 
     device: str
@@ -49,6 +50,7 @@ class Loops:
     loop: str
     ending: str
     flags: tuple[str, ...] = ()
+    halves: bool = True
 
 
 # These loops are written in vectors, so -O3 would only take longer to compile.
@@ -80,7 +82,7 @@ def formula_unit(operator: Operator, loops: Loops = _CPU) -> Unit:
         "",
         "namespace {",
         "",
-        *functor(operator.name, program),
+        *functor(operator.name, program, halves=loops.halves),
         "",
         "}  // namespace",
         "",
@@ -99,7 +101,7 @@ def formula_unit(operator: Operator, loops: Loops = _CPU) -> Unit:
     return Unit(name, "\n".join(lines), flags=loops.flags)
 
 
-def functor(name: str, program: Program) -> list[str]:
+def functor(name: str, program: Program, *, halves: bool = True) -> list[str]:
     """Emit a program as a struct whose ``body`` computes one element, or one vector of them; CUDA takes it too."""
     sums = ", ".join("-1" if o.sum_to is None else str(o.sum_to) for o in program.outputs)
     rounds = any(i.op == "round_half" for i in program.instructions)
@@ -114,7 +116,7 @@ def functor(name: str, program: Program) -> list[str]:
         f"  using Attributes = {_types(program.attributes)};",
         f"  using Outputs = {_types(tuple(o.type for o in program.outputs))};",
         f"  static constexpr int kSumTo[] = {{{sums}}};",
-        f"  static constexpr bool kRoundsHalf = {str(rounds).lower()};",
+        *([f"  static constexpr bool kRoundsHalf = {str(rounds).lower()};"] if halves else []),
         "",
         "  template <class V, class S>",
         f"  OPFORGE_INLINE static void body({', '.join(parameters)}) {{",

@@ -8,7 +8,9 @@ from opforge.schema.operator import Operator
 
 __all__ = ["cuda_unit"]
 
-_LOOPS = Loops("cuda", "opforge/cuda/elementwise.cuh", "opforge::cuda::fn", "opforge::cuda::elementwise", ".cu")
+_LOOPS = Loops(
+    "cuda", "opforge/cuda/elementwise.cuh", "opforge::cuda::fn", "opforge::cuda::elementwise", ".cu", halves=False
+)
 
 
 def cuda_unit(operator: Operator) -> Unit:
