@@ -32,7 +32,8 @@ struct Known {
 
   Known(const char* host_words, const char* host_name) : host(host_words), name(host_name) {}
 
-  // Enters an operator of a table. Doing it again changes nothing; another one of that name is an error.
+  // Enters an operator of a table. Doing it again changes nothing; another library's row of it adds its
+  // kernels, such as those for another device; another operator of that name is an error.
   void define(const opforge_operator* table) {
     auto definition = std::make_unique<Definition>(table);
     const std::lock_guard<std::mutex> guard(lock);
@@ -42,7 +43,7 @@ struct Known {
       definitions.emplace(std::move(key), std::move(definition));
       return;
     }
-    check_same(*known->second, *definition, definition->key, host);
+    merge(*known->second, *definition, definition->key, host);
   }
 
   bool empty() {

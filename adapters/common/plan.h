@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/failure.h"
+#include "common/kernels.h"
 #include "opforge/abi.h"
 #include "opforge/detail/infer.h"
 #include "opforge/detail/signature.h"
@@ -25,9 +26,10 @@ struct FastRule {
 struct Plan {
   explicit Plan(const opforge_operator* table_operator);
 
-  const opforge_operator* table;
-  std::string key;    // domain::Name:version
-  std::string where;  // domain::Name, for messages
+  const opforge_operator* table;  // of the library that came first
+  KernelRows kernels;             // of all libraries
+  std::string key;                // domain::Name:version
+  std::string where;              // domain::Name, for messages
   detail::Signature signature;
   FastRule fast;
   bool data_dependent = false;  // an output has a dimension `_`
@@ -39,9 +41,9 @@ struct Plan {
   void find_fast_rule();
 };
 
-// Passes where the operator that has a name already is this very one; raises where it is another one.
-inline void check_same(const Plan& before, const Plan& now, const std::string& name,
-                       const std::string& host) {
+// Takes in the kernels of another library's row of the operator that has a name already; raises where it is
+// another operator.
+inline void merge(Plan& before, const Plan& now, const std::string& name, const std::string& host) {
   if (before.key != now.key) {
     throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name, "the name is taken by another operator",
                   before.key + " " + before.table->signature, now.key + " " + now.table->signature,
@@ -52,6 +54,7 @@ inline void check_same(const Plan& before, const Plan& now, const std::string& n
                   "another operator of this name is registered with " + host, before.table->signature,
                   now.table->signature, "raise since= for a changed operator, or restart the process");
   }
+  before.kernels.add(now.table);
 }
 
 inline std::string argument(const Plan& plan, size_t input) {
@@ -83,6 +86,7 @@ inline Failure kernel_failure(const Plan& plan, opforge_status status, const std
 
 inline Plan::Plan(const opforge_operator* table_operator)
     : table(table_operator),
+      kernels(table_operator),
       key(std::string(table->domain) + "::" + table->name + ":" + std::to_string(table->since_version)),
       where(std::string(table->domain) + "::" + table->name) {
   if (table->abi != OPFORGE_ABI || table->size < sizeof(opforge_operator)) {
@@ -134,28 +138,24 @@ inline void Plan::find_fast_rule() {
 
 inline const opforge_kernel* Plan::kernel(const opforge_dtype* bound, int32_t device_type) const {
   const size_t variables = signature.types.size();
-  for (int32_t k = 0; k < table->n_kernels; ++k) {
-    const opforge_kernel* candidate = table->kernels[k];
-    if (candidate->device_type != device_type || candidate->n_dtypes != static_cast<int32_t>(variables))
-      continue;
-    bool fits = true;
-    for (size_t v = 0; fits && v < variables; ++v) fits = detail::same(candidate->dtypes[v], bound[v]);
-    if (fits) return candidate;
-  }
-  std::vector<std::string> candidates, wanted;
-  for (int32_t k = 0; k < table->n_kernels; ++k) {
-    std::string row = "device " + std::to_string(table->kernels[k]->device_type);
-    for (int32_t v = 0; v < table->kernels[k]->n_dtypes; ++v) {
-      row += " " + detail::dtype_name(table->kernels[k]->dtypes[v]);
-    }
+  if (const opforge_kernel* const found = kernels.find(bound, variables, device_type)) return found;
+  std::vector<std::string> candidates;
+  kernels.each([&](const opforge_kernel& one) {
+    std::string row = device_name(one.device_type);
+    for (int32_t v = 0; v < one.n_dtypes; ++v) row += " " + detail::dtype_name(one.dtypes[v]);
     candidates.push_back(std::move(row));
-  }
+  });
+  std::string wanted = device_name(device_type);
   for (size_t v = 0; v < variables; ++v) {
-    wanted.push_back(signature.types[v].name + " = " + detail::dtype_name(bound[v]));
+    wanted += (v == 0 ? " " : ", ") + signature.types[v].name + " = " + detail::dtype_name(bound[v]);
   }
-  throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "no kernel for these dtypes",
-                candidates.empty() ? "none is built" : detail::join(candidates, "; "), detail::join(wanted),
-                "build the operator package again");
+  throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "no kernel for these dtypes on this device",
+                candidates.empty() ? "none is built" : detail::join(candidates, "; "), wanted,
+                device_type == OPFORGE_DEVICE_CPU
+                    ? "build the operator package again"
+                    : "build the operator package for it: opforge build PACKAGE --device " +
+                          device_name(device_type) +
+                          " --out FOLDER, and name FOLDER in OPFORGE_LIBRARY_PATH");
 }
 
 }  // namespace opforge::adapter

@@ -154,7 +154,7 @@ inline void define(const opforge_operator* table, const std::string& name) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> guard(all.lock);
   const auto known = all.operators.find(name);
-  if (known != all.operators.end()) return check_same(known->second->plan, made->plan, name, "ExecuTorch");
+  if (known != all.operators.end()) return merge(known->second->plan, made->plan, name, "ExecuTorch");
   for (const Kernel& kernel : ::executorch::runtime::get_registered_kernels()) {
     if (name == kernel.name_) {
       throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name,

@@ -339,7 +339,7 @@ OPFORGE_EXPORT int32_t opforge_jax_define(const opforge_operator* table, char* e
           all.plans.emplace(std::move(key), std::move(plan));
           return;
         }
-        check_same(*known->second, *plan, plan->key, "JAX");
+        merge(*known->second, *plan, plan->key, "JAX");
       },
       OPFORGE_STATUS_INTERNAL);
 }

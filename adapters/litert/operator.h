@@ -62,7 +62,7 @@ inline void define(const opforge_operator* table) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> guard(all.lock);
   const auto known = all.plans.find(plan->key);
-  if (known != all.plans.end()) return check_same(*known->second, *plan, plan->key, "LiteRT");
+  if (known != all.plans.end()) return merge(*known->second, *plan, plan->key, "LiteRT");
   Named own;
   own.plan = plan.get();
   for (const detail::Attribute& attribute : plan->signature.attributes)

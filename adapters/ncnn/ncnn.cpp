@@ -113,7 +113,7 @@ const std::pair<const std::string, std::unique_ptr<Plan>>& define(const opforge_
   const std::lock_guard<std::mutex> guard(registry().lock);
   const auto known = registry().plans.try_emplace(kind_of(plan->key)).first;
   if (known->second != nullptr) {
-    check_same(*known->second, *plan, known->first, "ncnn");
+    merge(*known->second, *plan, known->first, "ncnn");
   } else {
     known->second = std::move(plan);
   }

@@ -104,7 +104,7 @@ void define(const opforge_operator* table, const std::string& name) {
   if (!all.open) throw failure(OPFORGE_STATUS_INTERNAL, "tensorflow", "the adapter is not open");
   auto definition = std::make_unique<Definition>(table, name);
   if (const auto known = all.names.find(name); known != all.names.end()) {
-    return check_same(*all.slots[known->second], *definition, name, "TensorFlow");
+    return merge(*all.slots[known->second], *definition, name, "TensorFlow");
   }
   if (all.used == kSlots) {
     throw failure(OPFORGE_STATUS_UNSUPPORTED, name, "too many operators in one process",

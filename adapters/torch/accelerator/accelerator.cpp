@@ -37,8 +37,8 @@ void define(const opforge_operator* table, const std::string& space, const std::
   const std::lock_guard<std::mutex> guard(lock);
   auto made = std::make_unique<Operator>(table);
   made->full_name = space + "::" + name;
-  if (const Operator* known = Registry::instance().named(made->full_name)) {
-    return check_same(known->plan, made->plan, made->full_name, "PyTorch");
+  if (Operator* known = Registry::instance().named(made->full_name)) {
+    return merge(known->plan, made->plan, made->full_name, "PyTorch");
   }
   if (made->plan.signature.inputs.size() > 64) {
     throw failure(OPFORGE_STATUS_UNSUPPORTED, made->plan.key, "too many inputs", "at most 64 parameters",

@@ -69,7 +69,7 @@ void define(const opforge_operator* table, const std::string& space, const std::
   auto plan = std::make_unique<Plan>(table);
   const std::string full = space + "::" + name;
   if (const auto known = all.names.find(full); known != all.names.end()) {
-    return check_same(*all.slots[known->second], *plan, full, "PyTorch");
+    return merge(*all.slots[known->second], *plan, full, "PyTorch");
   }
   if (all.used == kSlots) {
     throw failure(OPFORGE_STATUS_UNSUPPORTED, full, "too many operators in one process",

@@ -51,6 +51,7 @@ __all__ = [
 ABI = 0
 DEVICE_CPU = 1
 DEVICE_CUDA = 2
+DEVICE_NAMES = {DEVICE_CPU: "cpu", DEVICE_CUDA: "cuda", 10: "rocm", 12: "ext"}
 
 KERNEL_STRIDED = 1 << 0
 

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from opforge.build.cache import file_hash
@@ -26,15 +26,19 @@ _HEADERS = (".h", ".hh", ".hpp", ".inc", ".cuh")
 
 def search_folders(plan: LibraryPlan) -> Iterator[Path]:
     """Give the folders in which a library of `plan` may lie, existing or not."""
-    for entry in os.environ.get("OPFORGE_LIBRARY_PATH", "").split(os.pathsep):
-        if entry and Path(entry).is_absolute():
-            yield Path(entry)
+    yield from _named_folders()
     folders: dict[Path, None] = {}
     for operator in plan.operators:
         if not operator.module.startswith("opforge."):
             folders.update(dict.fromkeys(_folders_of(operator.module)))
     for folder in folders:
         yield folder / "_lib"
+
+
+def _named_folders() -> Iterator[Path]:
+    for entry in os.environ.get("OPFORGE_LIBRARY_PATH", "").split(os.pathsep):
+        if entry and Path(entry).is_absolute():
+            yield Path(entry)
 
 
 def _folders_of(module: str) -> Iterator[Path]:
@@ -51,31 +55,51 @@ def _folders_of(module: str) -> Iterator[Path]:
         yield folder
 
 
-def find_built(plan: LibraryPlan) -> LoadedLibrary | None:
-    """Return a library built ahead that fits `plan`."""
-    for folder in search_folders(plan):
+def find_built(plan: LibraryPlan, device: str = "cpu") -> LoadedLibrary | None:
+    """Return a library built ahead that fits `plan` and has kernels for the device."""
+    needed = {operator.key: operator.schema_hash for operator in plan.operators}
+    return _find(search_folders(plan), needed, source_hashes(plan), device)
+
+
+def find_row(key: str, schema_hash: str, beside: Path | None, device: str) -> LoadedLibrary | None:
+    """Return a library built ahead with kernels for the device of an operator that is known by its table only.
+
+    Args:
+        key: ``domain::Name:version``.
+        schema_hash: of its declaration.
+        beside: a folder to look in too: that of the library that the table is of.
+        device: where the kernels run.
+    """
+    return _find([*_named_folders(), *([beside] if beside else [])], {key: schema_hash}, {}, device)
+
+
+def _find(
+    folders: Iterable[Path], needed: Mapping[str, str], sources: Mapping[str, str], device: str
+) -> LoadedLibrary | None:
+    for folder in folders:
         if not folder.is_dir():
             continue
         for path in sorted(folder.glob("*.manifest.json")):
-            if not _fits(path, plan):
+            if not _fits(path, needed, sources, device):
                 continue
             try:
                 return load_library(path.with_name(path.name.removesuffix(".manifest.json") + ".so"))
             except OpforgeError as error:  # another processor or ABI: the operator may still be built here
-                warnings.warn(f"a library built ahead does not serve: {error}", RuntimeWarning, stacklevel=5)
+                warnings.warn(f"a library built ahead does not serve: {error}", RuntimeWarning, stacklevel=6)
     return None
 
 
-def _fits(path: Path, plan: LibraryPlan) -> bool:
+def _fits(path: Path, needed: Mapping[str, str], sources: Mapping[str, str], device: str) -> bool:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         known = {f"{o['domain']}::{o['name']}:{o['since_version']}": o["schema_hash"] for o in content["operators"]}
-        sources = content["sources"]
+        devices = {kernel["device"] for operator in content["operators"] for kernel in operator["kernels"]}
+        built_from = content["sources"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    if any(known.get(operator.key) != operator.schema_hash for operator in plan.operators):
+    if device not in devices or any(known.get(key) != schema_hash for key, schema_hash in needed.items()):
         return False
-    return all(sources.get(name) in (None, value) for name, value in source_hashes(plan).items())
+    return all(built_from.get(name) in (None, value) for name, value in sources.items())
 
 
 def source_hashes(plan: LibraryPlan) -> dict[str, str]:

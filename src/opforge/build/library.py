@@ -66,7 +66,7 @@ class LibraryOperator:
 
 def _choice(device_type: int, dtypes: tuple[tuple[int, int], ...]) -> str:
     names = ", ".join(DType.from_dlpack(code, bits).name for code, bits in dtypes)
-    return f"device {device_type} ({names})"
+    return f"{abi.DEVICE_NAMES.get(device_type, f'device {device_type}')} ({names})"
 
 
 @dataclass(frozen=True)

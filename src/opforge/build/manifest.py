@@ -18,7 +18,6 @@ _FLAGS = {
     "formula": abi.OPERATOR_FORMULA,
     "gradient": abi.OPERATOR_GRADIENT,
 }
-_DEVICES = {1: "cpu", 2: "cuda", 10: "rocm", 12: "ext"}
 
 
 def manifest(library: LoadedLibrary, sources: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def _operator(row: LibraryOperator) -> dict[str, Any]:
 
 def _kernel(kernel: LibraryKernel) -> dict[str, Any]:
     return {
-        "device": _DEVICES.get(kernel.device_type, str(kernel.device_type)),
+        "device": abi.DEVICE_NAMES.get(kernel.device_type, str(kernel.device_type)),
         "dtypes": [DType.from_dlpack(code, bits).name for code, bits in kernel.dtypes],
         "strided": bool(kernel.flags & abi.KERNEL_STRIDED),
         "inplace": [list(pair) for pair in kernel.inplace],

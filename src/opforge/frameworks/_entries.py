@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from opforge.build import LoadedLibrary, library_for
 from opforge.build.abi import OPERATOR_FORMULA, OPERATOR_PURE
+from opforge.build.device import Device, declaring, device_library, device_library_of_row
 from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError
 from opforge.schema import AnyDim, DType, GradientProgram, Operator, Signature, parse_types
@@ -87,7 +89,12 @@ class Entries(Generic[E]):
     """What is registered with one framework; gradient operators included."""
 
     def __init__(
-        self, host: str, package: str, make: Callable[[LibraryOperator], E], complete: Callable[[E], None] | None = None
+        self,
+        host: str,
+        package: str,
+        make: Callable[[LibraryOperator], E],
+        complete: Callable[[E], None] | None = None,
+        serve: Callable[[E, LibraryOperator], None] | None = None,
     ) -> None:
         """Begin with nothing.
 
@@ -96,13 +103,16 @@ class Entries(Generic[E]):
             package: where its ``register`` is, for messages.
             make: registers an operator natively and returns its entry.
             complete: registers what needs the entry, such as gradients.
+            serve: tells the native adapter of another library's row of a registered operator, for its kernels.
         """
-        self._host, self._package, self._make, self._complete = host, package, make, complete
+        self._host, self._package, self._make, self._complete, self._serve = host, package, make, complete, serve
         self._lock = threading.RLock()
         self._entries: dict[str, E] = {}
+        self._rows: dict[str, set[int]] = {}  # addresses of the rows that the adapter was told of, by key
+        self._folders: dict[str, Path] = {}  # of the library that an operator came from
 
     def register(self, operators: Iterable[LibraryOperator]) -> list[E]:
-        """Register operators of a kernel library. What is registered already stays as it is.
+        """Register operators of a kernel library. What is registered already stays, and takes in new kernels.
 
         Raises:
             ArgumentError: another operator of the same name and version is registered; the message names both.
@@ -112,12 +122,17 @@ class Entries(Generic[E]):
 
     def register_library(self, library: LoadedLibrary) -> list[E]:
         """Register every operator of a kernel library."""
-        return self.register(library.operators.values())
+        entries = self.register(library.operators.values())
+        if library.path is not None:
+            for entry in entries:
+                self._folders.setdefault(entry.key, library.path.parent)
+        return entries
 
     def _register(self, operator: LibraryOperator) -> E:
         known = self._entries.get(operator.key)
         if known is None:
             entry = self._entries[operator.key] = self._make(operator)
+            self._rows[operator.key] = {operator.address}
             if self._complete is not None:
                 self._complete(entry)
             return entry
@@ -129,6 +144,9 @@ class Entries(Generic[E]):
                 got=f"{operator.signature} ({operator.schema_hash[:12]})",
                 hint="raise since= for a changed operator, or restart the process (the notebook's kernel)",
             )
+        if self._serve is not None and operator.address not in self._rows[operator.key]:
+            self._serve(known, operator)
+            self._rows[operator.key].add(operator.address)
         return known
 
     def find(self, key: str) -> E | None:
@@ -152,6 +170,20 @@ class Entries(Generic[E]):
             self.register_library(library_for([operator]))
             entry = self._entries[operator.key]
         return entry
+
+    def load_device(self, key: str, device: Device) -> None:
+        """Find or build the library with a registered operator's kernels for a device, and register it too.
+
+        Raises:
+            ToolchainError: there is none, and none can be built here; the message names what is missing.
+            BuildError: the compiler refuses a source.
+        """
+        row = self.of_key(key).library
+        operator = declaring(row.key, row.schema_hash)
+        if operator is not None:
+            self.register_library(device_library(operator, device))
+        else:
+            self.register_library(device_library_of_row(row, self._folders.get(key), device))
 
     def of_key(self, key: str) -> E:
         """Return the registered operator ``domain::Name:version``, which gradient programs name.

@@ -1,0 +1,37 @@
+// device.h: kernels for devices other than the CPU. Their libraries are loaded when the first tensor on such
+// a device comes: by what the host's Python side sets here, which finds or builds them.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "common/plan.h"
+
+namespace opforge::adapter {
+
+// Defines, with the host that set it, a library that holds the operator's kernels for a device. Returns a
+// status; on failure the words are in the buffer.
+using DeviceLoader = int32_t (*)(const char* key, int32_t device_type, char* words, size_t size);
+
+inline std::atomic<DeviceLoader>& device_loader() {
+  static std::atomic<DeviceLoader> loader{nullptr};
+  return loader;
+}
+
+// The operator's kernel on a device, whose library is loaded where no kernel is known yet. A tensor on a
+// device never goes to the CPU by itself: where there is no kernel this raises with what is missing. Takes no
+// lock while the loader runs, which may want the lock of an interpreter.
+inline const opforge_kernel* device_kernel(const Plan& plan, const opforge_dtype* bound,
+                                           int32_t device_type) {
+  const size_t variables = plan.signature.types.size();
+  if (const opforge_kernel* const found = plan.kernels.find(bound, variables, device_type)) return found;
+  const DeviceLoader loader = device_loader().load(std::memory_order_acquire);
+  if (loader != nullptr && device_type != OPFORGE_DEVICE_CPU) {
+    std::string words(16384, '\0');
+    const int32_t status = loader(plan.key.c_str(), device_type, words.data(), words.size());
+    if (status != OPFORGE_STATUS_OK) throw Failure(status, words.c_str());
+  }
+  return plan.kernel(bound, device_type);
+}
+
+}  // namespace opforge::adapter
