@@ -13,6 +13,7 @@
 #include "opforge/cuda/body.cuh"
 #include "opforge/cuda/launch.h"
 #include "opforge/cuda/space.h"
+#include "opforge/cuda/tuning.h"
 
 namespace opforge {
 namespace cuda {
@@ -134,18 +135,31 @@ __global__ void combine(Space space, int which, Parts parts, const void* sums) {
 
 // ---- launching
 
+// Blocks and threads for so many elements, or vectors of them.
+struct Grid {
+  unsigned blocks, threads;
+  Grid(int64_t count, const opforge_choice& choice) {
+    const int64_t items = choice.items > 0 ? choice.items : 1;
+    threads = choice.threads > 0 ? static_cast<unsigned>(choice.threads) : static_cast<unsigned>(kThreads);
+    const int64_t of_block = items * threads;
+    blocks = blocks_of((count + of_block - 1) / of_block);
+  }
+};
+
 template <class F, class S>
-void launch_values(const Space& space, uint32_t wanted, cudaStream_t stream) {
+void launch_values(const Space& space, uint32_t wanted, const opforge_choice& choice, cudaStream_t stream) {
   using B = Body<F, S>;
   constexpr int kWide = 16 / B::kMost;
-  if (space.dense && space.alignment % 16 == 0) {
-    dense<F, S, kWide><<<blocks_for((space.total + kWide - 1) / kWide), kThreads, 0, stream>>>(space, wanted);
+  const bool wide = space.dense && space.alignment % 16 == 0;
+  const Grid grid(wide ? (space.total + kWide - 1) / kWide : space.total, choice);
+  if (wide) {
+    dense<F, S, kWide><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   } else if (space.dense) {
-    dense<F, S, 1><<<blocks_for(space.total), kThreads, 0, stream>>>(space, wanted);
+    dense<F, S, 1><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   } else if (space.small) {
-    strided<F, S, uint32_t><<<blocks_for(space.total), kThreads, 0, stream>>>(space, wanted);
+    strided<F, S, uint32_t><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   } else {
-    strided<F, S, uint64_t><<<blocks_for(space.total), kThreads, 0, stream>>>(space, wanted);
+    strided<F, S, uint64_t><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   }
 }
 
@@ -201,7 +215,7 @@ opforge_status elementwise(opforge_context* context, const opforge_arguments* in
   if (space.total > 0 && values != 0) {
     Space flat = space;
     flat.collapse(values, B::kIn, B::kOut);
-    launch_values<F, S>(flat, values, launch.stream());
+    launch_values<F, S>(flat, values, tuned(context, inputs, outputs), launch.stream());
   }
   for (int which = 0; B::sums() && which < B::kOut; ++which) {
     if ((summed >> which & 1u) == 0) continue;

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opforge.build import abi
+from opforge.build.tuning import apply_stored
 from opforge.errors import CorruptFileError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.schema.dtypes import DType
 
@@ -141,6 +142,7 @@ def load_library(path: str | os.PathLike[str]) -> LoadedLibrary:
             "the library refuses this host", where=str(path), got=reason.value.decode("utf-8", "replace") or "no reason"
         )
     library = read_table(table, path)
+    apply_stored(library)
     _loaded[identity] = library
     return library
 

@@ -49,6 +49,7 @@ def table_unit(operators: Sequence[Operator], library_id: str, version: str, dev
         "#include <cstdio>",
         "",
         '#include "opforge/abi.h"',
+        *(['#include "opforge/cuda/tuning.h"'] if device == "cuda" else []),
         "",
         "// Kernels, defined in the other units.",
     ]
@@ -90,10 +91,14 @@ def _operator(index: int, operator: Operator, device: str) -> list[str]:
             lines.append(f"const opforge_dtype dtypes_{index}_{k}[] = {{{listed}}};")
         pointer = f"dtypes_{index}_{k}" if listed else "nullptr"
         symbol = f"{kernel_namespace(operator)}::{kernel_symbol(operator, dtypes, device)}"
+        data = "nullptr"
+        if device == "cuda":  # the kernel's tuning, which the loader writes to
+            lines.append(f"opforge_tuning tuning_{index}_{k} = {{sizeof(opforge_tuning), 0, {{}}}};")
+            data = f"&tuning_{index}_{k}"
         lines += [
             f"const opforge_kernel {name} = {{",
             f"    sizeof(opforge_kernel), OPFORGE_ABI, OPFORGE_DEVICE_{device.upper()}, {flags},",
-            f"    {pointer}, {len(dtypes)}, 0, &{symbol}, nullptr, nullptr, 0, 0, {{}}}};",
+            f"    {pointer}, {len(dtypes)}, 0, &{symbol}, {data}, nullptr, 0, 0, {{}}}};",
         ]
         names.append(f"&{name}")
     texts = (operator.domain, operator.name, str(operator.signature), operator.types_text, operator.autocast,
