@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,20 +104,9 @@ class _Loaded:
 
     def __init__(self, session: Any) -> None:  # noqa: ANN401 - opforge.bin.session loads the native part lazily
         self.session = session
-        self._inputs = [TensorInfo(i.name, np.dtype(i.dtype), tuple(i.shape or ()), i.kind) for i in session.inputs]
-
-    @property
-    def inputs(self) -> Sequence[TensorInfo]:
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        return [output.name for output in self.session.outputs]
-
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-        run: Callable[[Mapping[str, Any]], dict[str, Any]] = self.session.run
-        return run
+        self.inputs = [TensorInfo(i.name, np.dtype(i.dtype), tuple(i.shape or ()), i.kind) for i in session.inputs]
+        self.outputs: list[str] = [output.name for output in session.outputs]
+        self.run: Callable[[Mapping[str, Any]], dict[str, Any]] = session.run
 
 
 engine = OpforgeEngine()

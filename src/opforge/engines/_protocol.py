@@ -5,7 +5,7 @@ Protocols rather than base classes, so that an engine in somebody else's package
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -123,8 +123,7 @@ class LoadedModel(Protocol):
         """The output names in order."""
         ...
 
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    def run(self, inputs: Mapping[str, Any], /) -> dict[str, Any]:
         """Run once, inputs by name to outputs by name: arrays, lists of them for sequences, None for no optional."""
         ...
 

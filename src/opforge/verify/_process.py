@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -136,21 +136,7 @@ class _Loaded:
     """The model that the process holds."""
 
     def __init__(self, process: EngineProcess, inputs: Sequence[TensorInfo], outputs: Sequence[str]) -> None:
-        self._process = process
-        self._inputs = inputs
-        self._outputs = outputs
-
-    @property
-    def inputs(self) -> Sequence[TensorInfo]:
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        return self._outputs
-
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-        return self._process.run
+        self.inputs, self.outputs, self.run = inputs, outputs, process.run
 
 
 def _unpacked(engine: str, kind: str, parts: Mapping[str, Any], text: str) -> OpforgeError:

@@ -185,7 +185,7 @@ def test_dtypes_and_missing_outputs_are_findings(path, monkeypatch):
         def load(self, model, *, threads=None):
             made = super().load(model, threads=threads)
             run = made.run
-            made._run = lambda inputs: {"y": run(inputs)["y"].astype(np.float64)}
+            made.run = lambda inputs: {"y": run(inputs)["y"].astype(np.float64)}
             return made
 
     known = _engines.engines()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.build.toolchain import find_compiler
-from opforge.engines._protocol import Array, Availability, NodeTime, TensorInfo, Traits
+from opforge.engines._protocol import Array, Availability, NodeTime, Traits
 from opforge.engines.executorch._adapter import recipe, unfit, version
 from opforge.errors import ToolchainError, UnsupportedError
 from opforge.schema import Operator
@@ -50,7 +50,7 @@ class ExecuTorch:
 
         adapter()
 
-    def load(self, model: Path, *, threads: int | None = None) -> _Loaded:
+    def load(self, model: Path, *, threads: int | None = None) -> Session:
         """Load the method ``forward`` of a .pte.
 
         Raises:
@@ -67,7 +67,7 @@ class ExecuTorch:
             )
         from opforge.engines.executorch._session import Session
 
-        return _Loaded(Session(model, threads=threads))
+        return Session(model, threads=threads)
 
     def profile(
         self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
@@ -84,22 +84,3 @@ class ExecuTorch:
         from opforge.engines.executorch._lower import lower_operator
 
         return lower_operator(operator, inputs, attributes, output)
-
-
-class _Loaded:
-    """A session as the protocol has it."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    @property
-    def inputs(self) -> Sequence[TensorInfo]:
-        return self._session.inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        return self._session.outputs
-
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-        return self._session.run

@@ -58,12 +58,8 @@ class ConvertedModel:
     def _is_static(self) -> bool:
         return all(isinstance(d, int) for info in self.inputs for d in info.shape)
 
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Array]]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run once, inputs by name to outputs by name."""
-        return self._run
-
-    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         return self._with(inputs, lambda session: session.run(inputs))
 
     def profile(self, inputs: Mapping[str, Any], runs: int) -> list[NodeTime]:

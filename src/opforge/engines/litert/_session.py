@@ -6,7 +6,7 @@ import ctypes
 import functools
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_void_p
 from pathlib import Path
 from types import TracebackType
@@ -108,12 +108,8 @@ class Session:
 
     # ---- running
 
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Array]]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run once, inputs by name to outputs by name."""
-        return self._run
-
-    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         arrays = self._checked(inputs)
         with self._lock:
             if not self._handles:

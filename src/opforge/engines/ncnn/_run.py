@@ -8,7 +8,7 @@ makes, asks for the blobs that such a layer reads, computes, and gives the resul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ EXACT: Mapping[str, bool] = {
 
 class Loaded:
     """A network with its weights.
+
+    Attributes:
+        inputs: as the model had them.
+        outputs: their names.
 
     Args:
         path: of the ``.param``.
@@ -81,24 +85,11 @@ class Loaded:
             for name in layer.outputs
             if name not in readers or readers[name].name in self._custom
         }
-        self._inputs = [TensorInfo(p.name, np.dtype(p.dtype), p.shape) for p in self._files.inputs]
+        self.inputs = [TensorInfo(p.name, np.dtype(p.dtype), p.shape) for p in self._files.inputs]
+        self.outputs = [port.name for port in self._files.outputs]
 
-    @property
-    def inputs(self) -> Sequence[TensorInfo]:
-        """The inputs, as the model had them."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """The output names."""
-        return [port.name for port in self._files.outputs]
-
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run once."""
-        return self._run
-
-    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         run = self._begin(inputs)
         for layer in self._files.layers:
             if layer.name in self._custom:

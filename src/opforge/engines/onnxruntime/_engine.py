@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module, metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,29 +173,17 @@ class _Loaded:
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session
-        self._outputs = [output.name for output in session.get_outputs()]
-        self._inputs = [_info(item) for item in session.get_inputs()]
+        self.outputs = [output.name for output in session.get_outputs()]
+        self.inputs = [_info(item) for item in session.get_inputs()]
 
-    @property
-    def inputs(self) -> Sequence[TensorInfo]:
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        return self._outputs
-
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-        return self._run
-
-    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         try:
             values = self._session.run(None, dict(inputs))
         except Exception as problem:
             raise ArgumentError("ONNX Runtime refused these inputs", where="onnxruntime", got=str(problem)) from problem
         return {
             name: value if isinstance(value, list) or value is None else np.asarray(value)
-            for name, value in zip(self._outputs, values, strict=True)
+            for name, value in zip(self.outputs, values, strict=True)
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,8 +127,8 @@ class _Loaded:
     def __init__(self, compiled: openvino.CompiledModel, names: set[str]) -> None:
         self.compiled = compiled
         self._requests = threading.local()
-        self._inputs = [_info(item, names) for item in compiled.inputs]
-        self._outputs = [_name(item, names) for item in compiled.outputs]
+        self.inputs = [_info(item, names) for item in compiled.inputs]
+        self.outputs = [_name(item, names) for item in compiled.outputs]
 
     @property
     def request(self) -> openvino.InferRequest:
@@ -138,20 +138,8 @@ class _Loaded:
             found = self._requests.own = self.compiled.create_infer_request()
         return found
 
-    @property
-    def inputs(self) -> Sequence[TensorInfo]:
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        return self._outputs
-
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-        return self._run
-
-    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        known = {info.name: info for info in self._inputs}
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        known = {info.name: info for info in self.inputs}
         for name, value in inputs.items():
             if name not in known:
                 raise ArgumentError("there is no such input", where="openvino", expected=list(known), got=name)
@@ -169,7 +157,7 @@ class _Loaded:
             request.wait()
         except Exception as problem:
             raise run_error(problem, "openvino") from problem
-        return {name: request.get_output_tensor(k).data.copy() for k, name in enumerate(self._outputs)}
+        return {name: request.get_output_tensor(k).data.copy() for k, name in enumerate(self.outputs)}
 
 
 def _name(port: Any, names: set[str]) -> str:  # noqa: ANN401 - openvino.ConstOutput

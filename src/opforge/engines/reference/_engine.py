@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,24 +161,12 @@ class _Loaded:
 
     def __init__(self, model: onnx.ModelProto, evaluator: Any) -> None:  # noqa: ANN401 - onnx.reference has no types
         constants = {item.name for item in model.graph.initializer}
-        self._inputs = [_info(item) for item in model.graph.input if item.name not in constants]
-        self._outputs = [item.name for item in model.graph.output]
+        self.inputs = [_info(item) for item in model.graph.input if item.name not in constants]
+        self.outputs = [item.name for item in model.graph.output]
         self._evaluator = evaluator
 
-    @property
-    def inputs(self) -> Sequence[TensorInfo]:
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        return self._outputs
-
-    @property
-    def run(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-        return self._run
-
-    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        for info in self._inputs:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        for info in self.inputs:
             if not _fits(info, inputs.get(info.name)):
                 given = {name: str(getattr(value, "dtype", type(value).__name__)) for name, value in inputs.items()}
                 expected = f"{info.name}: {info.dtype}"
@@ -197,7 +185,7 @@ class _Loaded:
             ) from problem
         return {
             name: value if isinstance(value, list) or value is None else np.asarray(value)
-            for name, value in zip(self._outputs, values, strict=True)
+            for name, value in zip(self.outputs, values, strict=True)
         }
 
 
