@@ -296,34 +296,20 @@ class Session:
         return [NodeTime(*row) for row in self._native.node_times()]
 
     def _prepared(self, inputs: Mapping[str, Any]) -> dict[str, Data]:
-        from opforge.schema.registry import nearest
-
-        known = {info.name for info in self._inputs}
-        names = ", ".join(repr(info.name) for info in self._inputs)
         if not isinstance(inputs, Mapping):
             raise ArgumentError(
                 "the inputs are no mapping of names to arrays",
                 where=str(self._path),
-                expected=names,
+                expected=", ".join(repr(info.name) for info in self._inputs),
                 got=type(inputs).__name__,
                 hint="session.run({name: array, ...})",
             )
-        for name in inputs:
-            if name not in known:
-                near = nearest(str(name), sorted(known))
-                hint = f"did you mean {near!r}?" if near else None
-                raise ArgumentError(
-                    "there is no such input", where=str(self._path), expected=names, got=repr(name), hint=hint
-                )
-        needed = [info.name for info in self._inputs if not info.kind.startswith("optional")]
-        missing = [name for name in needed if name not in inputs]
-        if missing:
-            raise ArgumentError(
-                "inputs are missing",
-                where=str(self._path),
-                expected=names,
-                got=f"nothing for {', '.join(map(repr, missing))}",
-            )
+        optional = {info.name for info in self._inputs if info.kind.startswith("optional")}
+        if optional | set(inputs) != {info.name for info in self._inputs}:
+            from opforge.engines._inputs import check_names  # which needs much that a session does not
+
+            given = [*inputs, *(name for name in optional if name not in inputs)]
+            check_names(given, [info.name for info in self._inputs], str(self._path))
         return {info.name: _value(info, inputs.get(info.name)) for info in self._inputs}
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opforge.engines import TensorInfo
+from opforge.engines._inputs import check_names
 from opforge.errors import ArgumentError
-from opforge.schema import nearest
 from opforge.verify._draws import Draw
 
 if TYPE_CHECKING:
     import onnx
 
 __all__ = [
-    "check_names",
     "flat_values",
     "gather_values",
     "input_shapes",
@@ -69,29 +68,6 @@ def model_path(model: str | Path | onnx.ModelProto) -> Iterator[Path]:
         path = Path(folder) / "model.onnx"
         write_model(model, path)
         yield path
-
-
-def check_names(given: Iterable[str], names: Sequence[str]) -> None:
-    """Check that ``given`` are exactly the inputs' names.
-
-    Raises:
-        ArgumentError: an unknown name (the nearest is named), or missing ones.
-    """
-    present = list(given)
-    for name in present:
-        if name not in names:
-            near = nearest(name, names)
-            raise ArgumentError(
-                f"there is no input {name!r}",
-                expected=", ".join(names),
-                got=", ".join(present),
-                hint=f"did you mean {near!r}?" if near else None,
-            )
-    missing = [name for name in names if name not in present]
-    if missing:
-        raise ArgumentError(
-            f"inputs are missing: {', '.join(missing)}", expected=", ".join(names), got=", ".join(present) or "none"
-        )
 
 
 def gather_values(values: Mapping[str, Array], infos: Sequence[TensorInfo]) -> dict[str, Any]:

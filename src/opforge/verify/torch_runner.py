@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from opforge.engines import Array
+from opforge.engines._inputs import check_names
 from opforge.errors import ArgumentError
 from opforge.onnx._read import read_model
-from opforge.verify._inputs import check_names
 
 __all__ = ["torch_runner"]
 

@@ -10,7 +10,14 @@ from onnx import TensorProto, helper
 
 import opforge as of
 from opforge.bin.engine import OpforgeEngine
-from opforge.errors import ArgumentError, CandidateError, MissingOperatorError, OpforgeError, UnsupportedError
+from opforge.errors import (
+    ArgumentError,
+    CandidateError,
+    DtypeError,
+    MissingOperatorError,
+    OpforgeError,
+    UnsupportedError,
+)
 from opforge.onnx import one_node_model
 from opforge.schema import registry
 from opforge.verify import choose_engines, default_engines, engines, find_engine, random_inputs
@@ -143,6 +150,20 @@ def test_an_engine_measures_its_nodes(name, swish):
     assert all(t.operator and t.device and t.nanoseconds >= 0 for t in times)
     with pytest.raises(ArgumentError, match=r"there is no such input|ONNX Runtime refused these inputs"):
         find_engine(name).profile(swish, {"z": x["x"]}, runs=3, threads=1)
+
+
+@pytest.mark.parametrize("name", ["opforge", "openvino", "litert", "ncnn"])
+def test_wrong_inputs_are_refused_in_the_same_words(name, swish):
+    if not find_engine(name).availability().ok:
+        pytest.skip(f"{name} is not installed")
+    loaded = find_engine(name).load(swish, threads=1)
+    x = np.ones((64, 64), np.float32)
+    with pytest.raises(ArgumentError, match=r"(?s)there is no such input.*expected: 'x'.*got: 'X'.*did you mean 'x'"):
+        loaded.run({"X": x})
+    with pytest.raises(ArgumentError, match=r"(?s)inputs are missing.*expected: 'x'.*got: nothing for 'x'"):
+        loaded.run({})
+    with pytest.raises(DtypeError, match=r"(?s)input 'x': an input has the wrong dtype.*float32.*float64.*\.astype"):
+        loaded.run({"x": x.astype(np.float64)})
 
 
 def test_the_evaluator_measures_nothing(swish):

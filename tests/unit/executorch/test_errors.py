@@ -162,11 +162,11 @@ def test_optional_outputs_are_refused(hand):
 def test_inputs_by_name(lowered):
     session = lowered(custom_gelu, torch.ones(3, 2))
     x = np.ones((3, 2), np.float32)
-    with pytest.raises(ArgumentError, match=r"(?s)there is no such input: y.*tensors_0"):
+    with pytest.raises(ArgumentError, match=r"(?s)there is no such input.*tensors_0.*'y'"):
         session.run({"tensors_0": x, "y": x})
-    with pytest.raises(ArgumentError, match=r"tensors_0: an input is missing"):
+    with pytest.raises(ArgumentError, match=r"(?s)inputs are missing.*nothing for 'tensors_0'"):
         session.run({})
-    with pytest.raises(ArgumentError, match=r"(?s)input tensors_0: wrong shape.*\[3, 2\].*\[2, 3\]"):
+    with pytest.raises(ArgumentError, match=r"(?s)input 'tensors_0': .*the wrong shape.*float32\[3, 2\].*\[2, 3\]"):
         session.run({"tensors_0": x.T})
 
 

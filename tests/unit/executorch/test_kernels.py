@@ -130,7 +130,7 @@ def test_errors_of_a_running_kernel_carry_its_words(hand, lowered):
     with pytest.raises(ArgumentError, match=r"test.hand::Take: indices\[1\] = 9 is out of range \[0, 3\)"):
         run(session, values, torch.tensor([0, 9]))
     assert run(session, values, indices)[0].tolist() == [1, 1], "the next call is a new one"
-    with pytest.raises(DtypeError, match=r"(?s)input tensors_0: wrong dtype.*float32.*float64"):
+    with pytest.raises(DtypeError, match=r"(?s)input 'tensors_0': an input has the wrong dtype.*float32.*float64"):
         session.run({"tensors_0": np.ones(3), "tensors_1": np.array([0, 2])})
 
 

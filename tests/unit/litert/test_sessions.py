@@ -37,10 +37,10 @@ def gelu():
 def test_inputs_that_do_not_fit_are_told_by_name(gelu):
     session = of.litert.session(gelu)
     for inputs, kind, words in (
-        ({"z": np.zeros((2, 4), np.float32)}, ArgumentError, ("expected: x", "got: z")),
-        ({"x": np.zeros((2, 4))}, DtypeError, ("input x", "float32", "float64")),
-        ({"x": np.zeros((2, 5), np.float32)}, ArgumentError, ("input x", "[?, 4]", "[2, 5]")),
-        ({"x": np.zeros(4, np.float32)}, ArgumentError, ("input x", "[?, 4]", "[4]")),
+        ({"z": np.zeros((2, 4), np.float32)}, ArgumentError, ("expected: 'x'", "got: 'z'")),
+        ({"x": np.zeros((2, 4))}, DtypeError, ("input 'x'", "float32", "float64")),
+        ({"x": np.zeros((2, 5), np.float32)}, ArgumentError, ("input 'x'", "float32[?, 4]", "[2, 5]")),
+        ({"x": np.zeros(4, np.float32)}, ArgumentError, ("input 'x'", "float32[?, 4]", "[4]")),
     ):
         with pytest.raises(kind) as caught:
             session.run(inputs)

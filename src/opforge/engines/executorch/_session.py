@@ -11,12 +11,13 @@ import numpy as np
 import torch
 
 from opforge.build import LoadedLibrary
+from opforge.engines._inputs import array_for, check_names
 from opforge.engines._protocol import TensorInfo
 from opforge.engines.executorch._adapter import adapter
 from opforge.engines.executorch._lower import METADATA
 from opforge.engines.executorch._program import PteProgram, read_program
 from opforge.engines.executorch._variants import OVERLOAD, entry_named, kernel_name
-from opforge.errors import ArgumentError, CorruptFileError, DtypeError, MissingOperatorError, UnsupportedError
+from opforge.errors import ArgumentError, CorruptFileError, MissingOperatorError, UnsupportedError
 from opforge.frameworks import torch as host
 from opforge.frameworks.torch import Entry
 from opforge.frameworks.torch._arrays import to_numpy, to_tensor
@@ -105,11 +106,8 @@ class Session:
             ArgumentError: an input is missing, unknown or of a wrong shape; so for what a kernel finds.
             DtypeError: an input has a wrong dtype.
         """
-        unknown = sorted(set(inputs) - {info.name for info in self.inputs})
-        if unknown:
-            expected = ", ".join(info.name for info in self.inputs)
-            raise ArgumentError(f"there is no such input: {unknown[0]}", where=str(self.path), expected=expected)
-        tensors = [self._tensor(info, inputs) for info in self.inputs]
+        check_names(inputs, [info.name for info in self.inputs], str(self.path))
+        tensors = [to_tensor(np.asarray(array_for(info, inputs[info.name]), order="C")) for info in self.inputs]
         return dict(zip(self.outputs, map(_array, self.execute(tensors)), strict=True))
 
     def execute(self, tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
@@ -132,20 +130,6 @@ class Session:
     def write_trace(self, path: Path) -> None:
         """Write what the event tracer recorded, as an ETDump file."""
         self._program.write_etdump_result_to_file(str(path), None)
-
-    def _tensor(self, info: TensorInfo, inputs: Mapping[str, Any]) -> torch.Tensor:
-        if info.name not in inputs:
-            raise ArgumentError("an input is missing", where=info.name, expected=f"{info.dtype} {list(info.shape)}")
-        array = np.asarray(inputs[info.name], order="C")
-        if array.dtype != info.dtype:
-            raise DtypeError("wrong dtype", where=f"input {info.name}", expected=info.dtype, got=array.dtype)
-        if array.ndim != len(info.shape) or any(
-            isinstance(wanted, int) and wanted != size for wanted, size in zip(info.shape, array.shape, strict=True)
-        ):
-            raise ArgumentError(
-                "wrong shape", where=f"input {info.name}", expected=list(info.shape), got=list(array.shape)
-            )
-        return to_tensor(array)
 
 
 def _provide(program: PteProgram, method: str, where: str) -> None:

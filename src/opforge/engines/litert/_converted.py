@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from opforge.engines._inputs import check_names
 from opforge.engines._protocol import Array, NodeTime, TensorInfo
-from opforge.engines.litert._session import Session, check_names
+from opforge.engines.litert._session import Session
 from opforge.engines.litert.writer import OpenShapeError, convert
 from opforge.errors import UnsupportedError
 from opforge.onnx._read import read_model
@@ -74,7 +75,7 @@ class ConvertedModel:
             except UnsupportedError:
                 if self._is_static():
                     raise
-        check_names(inputs, self.inputs, self._where)
+        check_names(inputs, [info.name for info in self.inputs], self._where)
         shapes = [tuple(getattr(inputs[info.name], "shape", ())) for info in self.inputs]
         return use(self._session_for(shapes))
 

@@ -14,15 +14,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from opforge.engines._inputs import array_for, check_names
 from opforge.engines._protocol import Array, NodeTime, TensorInfo
 from opforge.engines.litert._adapter import DEFINED, Kernels, define
 from opforge.engines.litert._dtypes import NUMBERS
 from opforge.engines.litert._library import MAX_RANK, Layout, LiteRtLibrary, ProfiledEvent, TensorType, library
 from opforge.engines.litert._model import TfliteModel, aligned_copy, aligned_memory
-from opforge.errors import ArgumentError, CorruptFileError, DtypeError, OpforgeError, UnsupportedError
+from opforge.errors import ArgumentError, CorruptFileError, OpforgeError, UnsupportedError
 from opforge.schema import DType
 
-__all__ = ["Session", "check_names"]
+__all__ = ["Session"]
 
 _CPU: Final = 1
 _BUFFERED: Final = 2  # errors are collected for whoever asks
@@ -118,18 +119,10 @@ class Session:
             return self._invoke(arrays)
 
     def _checked(self, inputs: Mapping[str, Any]) -> list[Array]:
-        check_names(inputs, self.inputs, self._where)
+        check_names(inputs, [info.name for info in self.inputs], self._where)
         arrays = []
         for info in self.inputs:
-            array = np.asarray(inputs[info.name])
-            if array.dtype != info.dtype:
-                raise DtypeError("wrong dtype", where=f"input {info.name}", expected=info.dtype, got=array.dtype)
-            fits = len(array.shape) == len(info.shape) and all(
-                not isinstance(d, int) or d == s for d, s in zip(info.shape, array.shape, strict=True)
-            )
-            if not fits:
-                expected = "[" + ", ".join("?" if d is None else str(d) for d in info.shape) + "]"
-                raise ArgumentError("wrong shape", where=f"input {info.name}", expected=expected, got=list(array.shape))
+            array = array_for(info, inputs[info.name])
             if array.size == 0 or array.ndim > MAX_RANK:
                 raise UnsupportedError(
                     "LiteRT takes no such tensor",
@@ -314,14 +307,6 @@ class Session:
 _KNOWN: Final = "write the model for known sizes, opforge.litert.convert(model, path, shapes={...})"
 _OPERATOR: Final = 2
 _NODE_EVENTS: Final = (_OPERATOR, 4, 8)  # of the interpreter, and of a delegate in its two forms
-
-
-def check_names(inputs: Mapping[str, Any], infos: Sequence[TensorInfo], where: str) -> None:
-    """Raise where inputs are missing, or are none of the model's."""
-    known = [info.name for info in infos]
-    if set(inputs) != set(known):
-        what = "there is no such input" if set(inputs) - set(known) else "inputs are missing"
-        raise ArgumentError(what, where=where, expected=", ".join(known), got=", ".join(inputs) or "none")
 
 
 def _events(litert: LiteRtLibrary, profiler: c_void_p) -> list[ProfiledEvent]:

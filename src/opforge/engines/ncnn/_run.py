@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from opforge.engines._inputs import array_for, check_names
 from opforge.engines._protocol import NodeTime, TensorInfo
 from opforge.engines.ncnn._convert import Port
 from opforge.engines.ncnn._custom import NO_AXES, WITHOUT_FIRST, CustomLayer
 from opforge.engines.ncnn._files import Written, read_files
 from opforge.engines.ncnn._net import Array, Layer, param_text
-from opforge.errors import ArgumentError, DtypeError, InternalError, UnsupportedError
+from opforge.errors import ArgumentError, InternalError, UnsupportedError
 
 __all__ = ["EXACT", "Loaded"]
 
@@ -116,17 +117,12 @@ class Loaded:
 
     def _begin(self, inputs: Mapping[str, Any], *, remember: bool = False) -> _Run:
         """Check and give the inputs."""
-        unknown = sorted(set(inputs) - {port.name for port in self._files.inputs})
-        if unknown:
-            expected = ", ".join(port.name for port in self._files.inputs)
-            raise ArgumentError("there is no such input", where="ncnn", expected=expected, got=", ".join(unknown))
+        check_names(inputs, [info.name for info in self.inputs], "ncnn")
         run = _Run(self._net.create_extractor(), self._kept, self._name)
         if remember:
             run.extractor.set_light_mode(False)
-        for port in self._files.inputs:
-            if port.name not in inputs:
-                raise ArgumentError("an input is missing", where="ncnn", expected=port.name, got=sorted(inputs))
-            run.give(port.blob, _entering(port, np.asarray(inputs[port.name])))
+        for info, port in zip(self.inputs, self._files.inputs, strict=True):
+            run.give(port.blob, _entering(port, array_for(info, inputs[info.name])))
         return run
 
 
@@ -194,18 +190,13 @@ def _served(files: Written, custom: Mapping[str, CustomLayer]) -> list[Layer]:
 
 
 def _entering(port: Port, array: Array) -> Array:
-    """Check an input and bring it to the form of its blob."""
-    where = f"ncnn, input {port.name}"
-    if array.dtype != np.dtype(port.dtype):
-        raise DtypeError("wrong dtype", where=where, expected=port.dtype, got=str(array.dtype))
-    fits = array.ndim == len(port.shape)
-    fits = fits and all(not isinstance(d, int) or d == n for d, n in zip(port.shape, array.shape, strict=True))
-    if not fits:
-        raise ArgumentError("wrong shape", where=where, expected=list(port.shape), got=list(array.shape))
+    """Bring an input to the form of its blob."""
     if array.dtype.kind in "iu":
         narrow = array.astype(np.int32)
         if not np.array_equal(narrow, array):
-            raise ArgumentError("a number does not fit 32 bits, and ncnn has no wider integers", where=where)
+            raise ArgumentError(
+                "a number does not fit 32 bits, and ncnn has no wider integers", where=f"input {port.name!r}"
+            )
         array = narrow
     shape = array.shape[1:] if port.form == WITHOUT_FIRST else array.shape or (1,)
     return np.ascontiguousarray(array).reshape(shape)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opforge.engines._inputs import array_of, check_names
 from opforge.engines._protocol import Availability, NodeTime, TensorInfo, Traits
 from opforge.engines.openvino import _adapter
 from opforge.engines.openvino._operators import python_reason
 from opforge.engines.openvino._origins import origins_of
 from opforge.engines.openvino._session import open_model
 from opforge.engines.openvino._words import run_error
-from opforge.errors import ArgumentError, UnsupportedError
+from opforge.errors import UnsupportedError
 
 if TYPE_CHECKING:
     import openvino
@@ -139,21 +140,13 @@ class _Loaded:
         return found
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        known = {info.name: info for info in self.inputs}
-        for name, value in inputs.items():
-            if name not in known:
-                raise ArgumentError("there is no such input", where="openvino", expected=list(known), got=name)
-            if np.asarray(value).dtype != known[name].dtype:  # OpenVINO would convert it, or read it as it lies
-                raise ArgumentError(
-                    f"the input {name!r} has another dtype",
-                    where="openvino", expected=known[name].dtype, got=np.asarray(value).dtype,
-                )  # fmt: skip
-        if missing := [name for name in known if name not in inputs]:
-            raise ArgumentError("inputs are missing", where="openvino", expected=list(known), got=f"no {missing}")
+        check_names(inputs, [info.name for info in self.inputs], "openvino")
+        # OpenVINO would convert another dtype, or read it as it lies.
+        arrays = [array_of(info, inputs[info.name]) for info in self.inputs]
         request = self.request
         try:
             # Not infer(): with one thread OpenVINO loses the error of a run that fails in it.
-            request.start_async({k: np.asarray(inputs[name], order="C") for k, name in enumerate(known)})
+            request.start_async({k: np.asarray(array, order="C") for k, array in enumerate(arrays)})
             request.wait()
         except Exception as problem:
             raise run_error(problem, "openvino") from problem
