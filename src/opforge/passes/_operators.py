@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
+from opforge.passes import _edit
 from opforge.schema import Operator, registry
 
-__all__ = ["ELEMENTWISE", "IMPURE", "attributes_of", "operator_of"]
+__all__ = ["ELEMENTWISE", "IMPURE", "Undefined", "attributes_of", "operator_of", "undefined"]
 
 ELEMENTWISE = frozenset(
     """
@@ -36,6 +39,27 @@ def operator_of(node: ir.Node) -> Operator | None:
     if version is None and graph is not None:
         version = graph.opset_imports.get(node.domain)
     return registry.find(node.domain, node.op_type, version)
+
+
+@dataclass(frozen=True)
+class Undefined:
+    """A custom node that no registered operator is behind: its operator with the version, and the nearest known one."""
+
+    node: ir.Node
+    operator: str
+    nearest: str | None
+
+
+def undefined(model: ir.Model) -> Iterator[Undefined]:
+    """Find the nodes of all graphs that name operators which are neither standard nor registered."""
+    known = registry.operators(all_versions=True)
+    for node in _edit.nodes(model):
+        if node.domain in ("", "ai.onnx"):
+            continue
+        version = node.version or model.opset_imports.get(node.domain)
+        if registry.find(node.domain, node.op_type, version) is None:
+            name = f"{node.domain}::{node.op_type}" + (f":{version}" if version is not None else "")
+            yield Undefined(node, name, registry.nearest(name, known))
 
 
 def attributes_of(node: ir.Node, operator: Operator) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from opforge.bin.lowering import coverage, expand
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.passes import _edit, inline_functions
+from opforge.passes._operators import undefined
 from opforge.schema import Operator, discover, registry
 
 __all__ = ["missing_operators", "resolve"]
@@ -87,15 +88,11 @@ def onnx_knows(node: ir.Node) -> bool:
 def missing_operators(model: ir.Model) -> list[coverage.Place]:
     """Find each custom node that nothing defines, with the operator that comes nearest."""
     places = []
-    known = registry.operators(all_versions=True)
-    for node in _edit.nodes(model):
-        if node.domain in ("", "ai.onnx") or node.domain in coverage.REASONS or onnx_knows(node):
-            continue
-        version = model.opset_imports.get(node.domain)
-        if registry.find(node.domain, node.op_type, version) is None:
-            name = f"{node.domain}::{node.op_type}" + (f":{version}" if version is not None else "")
+    for found in undefined(model):
+        node = found.node
+        if node.domain not in coverage.REASONS and not onnx_knows(node):
             where = node.name or node.outputs[0].name or "?"
-            places.append(coverage.Place(name, where, "nothing defines it", registry.nearest(name, known)))
+            places.append(coverage.Place(found.operator, where, "nothing defines it", found.nearest))
     return places
 
 

@@ -64,12 +64,8 @@ RULES: Final[Mapping[str, Callable[[Builder, ir.Node], None]]] = {
 }
 """Standard operator -> what adds its layers, or raises Refused."""
 
-_PASSES: Final = (
-    freeze_inputs,
-    close_subgraphs,
-    lift_constants,
-    upgrade_opset,
-    lower_dropout,
+IMPORT: Final = (freeze_inputs, close_subgraphs, lift_constants, upgrade_opset, lower_dropout)
+PASSES: Final = (
     remove_identities,
     fold_constants,
     inline_constant_if,
@@ -95,6 +91,7 @@ _PASSES: Final = (
     infer_shapes,
     explicit_pads,
 )
+"""Brings a model into the few forms that the table has rows for."""
 
 _INTEGERS: Final = (ir.DataType.INT32, ir.DataType.INT64)
 _WITH_INTEGERS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -187,10 +184,10 @@ def _prepared(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> ir.Model:
         del copy.graph.value_info[:]
     model = _well_formed.from_proto(copy)
     inline_functions.call(model)
-    for module in _PASSES:
-        if module is fold_constants:
+    for graph_pass in (*IMPORT, *PASSES):
+        if graph_pass is fold_constants:
             _fill(model)
-        _contract.run(model, _contract.as_pass(module))
+        _contract.run(model, _contract.as_pass(graph_pass))
     return model
 
 

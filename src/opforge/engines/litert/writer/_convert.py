@@ -38,7 +38,8 @@ from opforge.passes import (
     static_reshapes,
     upgrade_opset,
 )
-from opforge.schema import discover, registry
+from opforge.passes._operators import undefined
+from opforge.schema import discover
 
 if TYPE_CHECKING:
     import onnx
@@ -96,16 +97,11 @@ def convert(model: str | Path | onnx.ModelProto, shapes: Mapping[str, Sequence[i
 
 
 def _require_operators(model: ir.Model, where: str) -> None:
-    rows = []
-    known = registry.operators(all_versions=True)
-    for node in _edit.nodes(model):
-        if node.domain in ("", "ai.onnx"):
-            continue
-        version = node.version or model.opset_imports.get(node.domain)
-        if registry.find(node.domain, node.op_type, version) is None:
-            name = f"{node.domain}::{node.op_type}" + (f":{version}" if version is not None else "")
-            near = registry.nearest(name, known)
-            rows.append(f"\n    node {node.name!r} ({name})" + (f": did you mean {near}?" if near else ""))
+    rows = [
+        f"\n    node {found.node.name!r} ({found.operator})"
+        + (f": did you mean {found.nearest}?" if found.nearest else "")
+        for found in undefined(model)
+    ]
     if rows:
         raise MissingOperatorError(
             "nodes have neither a registered operator nor a body",
