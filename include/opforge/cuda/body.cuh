@@ -2,24 +2,15 @@
 // and back, singly or in packs that are loaded as one.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "opforge/cuda/element.cuh"
 #include "opforge/cuda/functions.cuh"
 #include "opforge/cuda/space.h"
 
 namespace opforge {
 namespace cuda {
 
-template <class S>
-struct ComputeOf {
-  using Type = float;
-};
-template <>
-struct ComputeOf<double> {
-  using Type = double;
-};
 template <class E, class S>
 struct StoredOf {  // how an element of a body's type lies in memory
   using Type = E;
@@ -35,28 +26,6 @@ struct HeldOf {  // and how the body holds it
 template <class V>
 struct HeldOf<fn::T, V> {
   using Type = V;
-};
-
-OPFORGE_INLINE float widen(__half x) { return __half2float(x); }
-OPFORGE_INLINE float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-template <class E>
-OPFORGE_INLINE E widen(E x) {
-  return x;
-}
-template <class S>
-struct Narrow {
-  template <class V>
-  OPFORGE_INLINE static S of(V x) {
-    return static_cast<S>(x);
-  }
-};
-template <>
-struct Narrow<__half> {
-  OPFORGE_INLINE static __half of(float x) { return __float2half_rn(x); }
-};
-template <>
-struct Narrow<__nv_bfloat16> {
-  OPFORGE_INLINE static __nv_bfloat16 of(float x) { return __float2bfloat16_rn(x); }
 };
 
 namespace fn {
@@ -83,12 +52,6 @@ template <int I, class E>
 OPFORGE_INLINE E& held(Held<I, E>& row) {
   return row.value;
 }
-
-// W elements that are loaded and stored as one.
-template <class E, int W>
-struct alignas(sizeof(E) * W) Pack {
-  E element[W];
-};
 
 template <int... I>
 struct Indices {};

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#define OPFORGE_INLINE __device__ __forceinline__
+#include "opforge/cuda/element.cuh"
 
 namespace opforge {
 namespace cuda {

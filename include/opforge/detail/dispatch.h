@@ -36,9 +36,9 @@ inline List<double> floats(const opforge_attribute& a) { return {a.value.floats,
 inline List<opforge_string> strings(const opforge_attribute& a) { return {a.value.strings, a.count}; }
 
 // Runs `call`, which may throw, and turns whatever leaves it into a status with text.
-template <class Call>
-Status guarded(opforge_context* raw, const opforge_arguments* outputs, Call call) noexcept {
-  Context context(raw, outputs);
+template <class Here = Context, class Call>
+Status guarded(opforge_context* raw, const opforge_arguments*, const opforge_arguments* outputs, Call call) noexcept {
+  Here context(raw, outputs);
   try {
     if constexpr (std::is_void_v<decltype(call(context))>) {
       call(context);
