@@ -37,7 +37,8 @@ inline List<opforge_string> strings(const opforge_attribute& a) { return {a.valu
 
 // Runs `call`, which may throw, and turns whatever leaves it into a status with text.
 template <class Here = Context, class Call>
-Status guarded(opforge_context* raw, const opforge_arguments*, const opforge_arguments* outputs, Call call) noexcept {
+Status guarded(opforge_context* raw, const opforge_arguments*, const opforge_arguments* outputs,
+               Call call) noexcept {
   Here context(raw, outputs);
   try {
     if constexpr (std::is_void_v<decltype(call(context))>) {

@@ -19,10 +19,9 @@ from opforge import _paths
 from opforge.build.cache import Made, open_cache
 from opforge.build.compile import compile_units, link
 from opforge.build.toolchain import find_compiler
-from opforge.codegen import Unit, table_unit
-from opforge.codegen.cuda import cuda_unit
+from opforge.codegen import Unit, kernel_units, table_unit
 from opforge.codegen.units import cpp_string
-from opforge.cuda.source import includes, rewrite
+from opforge.cuda.tree import Tree
 from opforge.errors import ArgumentError, CorruptFileError
 from opforge.schema import Operator
 
@@ -96,34 +95,32 @@ def emulate(
     paths = [Path(sources)] if isinstance(sources, str | Path) else [Path(path) for path in sources]
     if not paths:
         raise ArgumentError("no CUDA source", where="emulate", expected="one .cu file or more")
-    units = [_translated(f"{number}_{path.stem}.cpp", path) for number, path in enumerate(paths)]
-    headers: dict[str, str] = {}
-    for path in paths:
-        _add_headers(headers, path.read_text(encoding="utf-8"), path.parent)
-    where = ", ".join(map(str, paths))
-    return _built(units, headers, mode, flags, name or f"cuda-{paths[0].stem}", where, paths)
+    tree = Tree()
+    units = [Unit(f"{number}_{path.stem}.cpp", tree.source(path)) for number, path in enumerate(paths)]
+    return _built(units, tree, mode, flags, name or f"cuda-{paths[0].stem}", ", ".join(map(str, paths)))
 
 
 def emulate_operators(operators: Sequence[Operator], *, mode: Mode = "plain") -> Emulated:
-    """Compile the CUDA kernels of formula operators for the CPU, as a kernel library with a table of its own.
+    """Compile the CUDA kernels of operators for the CPU, as a kernel library with a table of its own.
 
     Args:
-        operators: formula operators, gradients among them.
+        operators: formula operators, gradients among them, and kernel operators that name a .cu source.
         mode: as of `emulate`.
 
     Raises:
         ArgumentError: no such mode, or no operator.
-        InternalError: an operator has no formula.
+        SchemaError: a kernel operator names no .cu source, or one that does not exist.
+        UnsupportedError: a source uses what the emulator does not model.
         ToolchainError: there is no C++ compiler.
+        BuildError: the compiler refuses a source.
     """
     if not operators:
-        raise ArgumentError("no operator", where="emulate_operators", expected="one formula operator or more")
-    units: list[Unit] = []
-    headers: dict[str, str] = {}
-    for operator in operators:
-        unit = cuda_unit(operator)
-        units.append(Unit(f"{unit.name}.cpp", f"{_BEGIN}{rewrite(unit.text, unit.name)}"))
-        _add_headers(headers, unit.text, Path())
+        raise ArgumentError("no operator", where="emulate_operators", expected="one operator or more")
+    tree = Tree()
+    units = [
+        replace(unit, name=f"{unit.name}.cpp", text=tree.unit(unit.text, unit.name))
+        for unit in kernel_units(operators, "cuda")
+    ]
     key = operators[0].key
     hashes = "-".join(operator.schema_hash for operator in operators)
     table = replace(
@@ -131,28 +128,21 @@ def emulate_operators(operators: Sequence[Operator], *, mode: Mode = "plain") ->
         flags=(f"-DOPFORGE_CONTENT_HASH={cpp_string(hashes)}", f"-DOPFORGE_BUILD={cpp_string('CUDA emulator')}"),
     )
     name = f"cuda-{operators[0].host_namespace}_{operators[0].host_name}_v{operators[0].since_version}"
-    return _built([*units, table], headers, mode, (), name, key, ())
+    return _built([*units, table], tree, mode, (), name, key)
 
 
-def _built(
-    units: Sequence[Unit],
-    headers: dict[str, str],
-    mode: Mode,
-    flags: Sequence[str],
-    name: str,
-    where: str,
-    paths: Sequence[Path],
-) -> Emulated:
+def _built(units: Sequence[Unit], tree: Tree, mode: Mode, flags: Sequence[str], name: str, where: str) -> Emulated:
     if mode not in MODES:
         raise ArgumentError("no such mode of the emulator", where="emulate", expected=", ".join(MODES), got=str(mode))
     compiler = find_compiler()
     every = _flags(mode, flags)
-    key = _key([str(compiler), *every, *(part for u in units for part in (u.text, *u.flags)), *headers.values()])
+    texts = [part for unit in units for part in (unit.text, *unit.flags)]
+    key = _key([str(compiler), *every, *texts, *(part for file in tree.files.items() for part in file)])
 
     def make(folder: Path) -> Made:
-        for header, text in headers.items():
-            (folder / header).parent.mkdir(parents=True, exist_ok=True)
-            (folder / header).write_text(text, encoding="utf-8")
+        for place, text in tree.files.items():
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            (folder / place).write_text(text, encoding="utf-8")
         scheduler = Unit("scheduler.cpp", '#include "opforge/cuda/scheduler.cpp.h"\n')
         objects, files, _ = compile_units(compiler, units, every, folder, where)
         plain = (*_COMMON, *_folders(), *_SCHEDULER[mode])
@@ -160,7 +150,7 @@ def _built(
         library = folder / f"{name}.so"
         link(compiler, [*objects, *more], library, ("-shared", "-fPIC", *_SANITIZE[mode]), where)
         outside = [file for file in files if folder not in file.parents]
-        return Made(library, [*outside, *paths], key)
+        return Made(library, [*outside, *tree.read], key)
 
     return Emulated(open_cache().built(name, key, make), mode)
 
@@ -185,26 +175,6 @@ def _folders() -> tuple[str, ...]:
 def _flags(mode: Mode, more: Sequence[str]) -> tuple[str, ...]:
     # The author's launchers are meant to be called; warnings are nvcc's business.
     return (*_COMMON, "-fvisibility=default", "-w", "-I.", *_SANITIZE[mode], *_folders(), *more)
-
-
-_BEGIN: Final = '#include "opforge/cuda/emulator.h"\n'
-
-
-def _translated(name: str, path: Path) -> Unit:
-    return Unit(name, _BEGIN + rewrite(path.read_text(encoding="utf-8"), str(path.resolve())))
-
-
-def _add_headers(headers: dict[str, str], text: str, folder: Path) -> None:
-    """Translate what a source includes in quotes, from beside it, and our own .cuh files."""
-    waiting = [(folder, one) for one in includes(text)]
-    while waiting:
-        beside, one = waiting.pop()
-        file = next((f for f in (beside / one, _paths.include_dir() / one) if f.is_file()), None)
-        if one in headers or file is None or (file != beside / one and file.suffix != ".cuh"):
-            continue
-        inner = file.read_text(encoding="utf-8")
-        headers[one] = rewrite(inner, str(file.resolve()))
-        waiting += [(beside, name) for name in includes(inner)]
 
 
 def _key(parts: Sequence[Any]) -> str:

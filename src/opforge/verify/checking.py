@@ -140,9 +140,10 @@ def check(
                 examples = row.examples or _EXAMPLES
                 collect(report, "property", partial(property_rows, subject, host, examples, seed))
         if sanitize:
-            emulated = any(host.name == EMULATED for host in used)
+            emulated = EMULATED in (hosts or ())
             rows_of = emulated_sanitized if emulated else sanitized
-            collect(report, "sanitize", partial(rows_of, subject, sanitize, seed))
+            if not emulated or not reasons[EMULATED]:
+                collect(report, "sanitize", partial(rows_of, subject, sanitize, seed))
         return report
     if hosts is not None:
         raise ArgumentError("hosts are for operators; a model is checked in engines", where="check", got=list(hosts))

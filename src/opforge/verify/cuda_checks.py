@@ -36,7 +36,7 @@ def emulated_sanitized(operator: Operator, names: Sequence[str], seed: int) -> I
     for mode in dict.fromkeys(_MODES[name] for name in names):
         library = emulate_operators(emulated_operators(operator), mode=mode)
         prefix, changes = sanitized_environment(mode)
-        for member in emulated_operators(operator):
+        for member in [operator, *(one for one in operator.derived if one.is_formula)]:
             outcome = run_isolated(
                 operator,
                 "cases",

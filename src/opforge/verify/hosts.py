@@ -13,6 +13,8 @@ import numpy as np
 
 from opforge import frameworks
 from opforge.build import LoadedLibrary, abi, load_library
+from opforge.build.plan import plan_library
+from opforge.codegen import has_kernels, kernel_sources
 from opforge.cuda import emulate_operators
 from opforge.errors import ArgumentError
 from opforge.frameworks import numpy_host
@@ -74,7 +76,7 @@ def hosts(names: Sequence[str] | None = None) -> list[Host]:
 
     Args:
         names: which, in this order; by default NumPy and every installed framework. "cuda-emulated" is for those
-            who name it: CUDA kernels of formulas on the CPU.
+            who name it: CUDA kernels on the CPU.
 
     Raises:
         ArgumentError: there is no such host, or its framework is not installed.
@@ -113,7 +115,7 @@ def _host(name: str) -> Host:
 
 
 def emulated_host() -> Host:
-    """Return the host that computes with CUDA kernels of formulas, run on the CPU by the emulator."""
+    """Return the host that computes with CUDA kernels, run on the CPU by the emulator."""
 
     def compute(
         operator: Operator, arrays: Sequence[Array | None], attributes: Mapping[str, Any], mode: str = "eager"
@@ -135,14 +137,22 @@ def emulated_host() -> Host:
         return found
 
     def refuses(operator: Operator) -> str | None:
-        return None if operator.is_formula else "only formulas have CUDA kernels"
+        return None if has_kernels(operator, "cuda") else _NO_CUDA
 
     return Host(EMULATED, compute, gradients, refuses)
 
 
+_NO_CUDA = "it has no CUDA kernels: name a source for them, sources=[..., 'cuda.cu']"
+
+
 def emulated_operators(operator: Operator) -> list[Operator]:
-    """Return the operator and its gradient's, which lie in one emulated library."""
-    return [operator, *(one for one in operator.derived if one.is_formula)]
+    """Return the operators of one emulated library: it, its gradient's, and those that share its CUDA sources."""
+    formulas = [one for one in operator.derived if one.is_formula]
+    if operator.is_formula:
+        return [operator, *formulas]
+    shared = kernel_sources(operator, "cuda")
+    others = [one for one in plan_library([operator]).operators if not one.is_formula and has_kernels(one, "cuda")]
+    return [operator, *formulas, *(o for o in others if o is not operator and kernel_sources(o, "cuda") == shared)]
 
 
 _families: dict[str, str] = {}

@@ -50,7 +50,7 @@ _SHOWN = 12
     type=click.Choice(["cpu", "cuda-emulated"]),
     default="cpu",
     show_default=True,
-    help="cuda-emulated: the CUDA kernels of formulas, run on the CPU.",
+    help="cuda-emulated: the CUDA kernels, run on the CPU.",
 )
 @click.option("--property", "properties", is_flag=True, help="Random calls, shrunk to the smallest that fails.")
 @click.option(

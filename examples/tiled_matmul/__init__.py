@@ -1,0 +1,1 @@
+"""TiledMatMul: the CUDA kernel that everyone writes first, with what it takes to be right for any size."""
