@@ -23,7 +23,7 @@ LAYERS = [
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-FACADES = set("torch tensorflow jax executorch litert ncnn onnxruntime openvino __init__ __main__".split())
+FACADES = set("torch tensorflow jax executorch litert ncnn onnxruntime openvino tensorrt __init__ __main__".split())
 FRAMEWORKS = {
     "torch",
     "tensorflow",
@@ -31,6 +31,7 @@ FRAMEWORKS = {
     "onnxruntime",
     "ai_edge_litert",
     "openvino",
+    "tensorrt",
     "executorch",
     "ncnn",
     "transformers",

@@ -66,6 +66,7 @@ int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = size_t{1} << 30, 0
 int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &handle, 0; }
 int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
 int cuCtxSetCurrent(void* context) { return context == &handle ? 0 : kHandle; }
+int cuCtxGetDevice(int* device) { return *device = 0, 0; }
 int cuCtxSynchronize(void) { return capturing ? kCapturing : 0; }
 int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   *free_bytes = size_t{1} << 28;

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from opforge.errors import OpforgeError, UnsupportedError
 
-__all__ = ["Device", "Driver", "Found", "find_devices", "no_gpu_reason"]
+__all__ = ["Device", "Driver", "Found", "current_device", "find_devices", "no_gpu_reason"]
 
 _LIBRARY: Final = "libcuda.so.1"
 _ATTRIBUTES: Final = {"processors": 16, "l2": 38, "major": 75, "minor": 76}
@@ -32,6 +32,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuDevicePrimaryCtxRetain": (_OUT, c_int),
     "cuDevicePrimaryCtxRelease_v2": (c_int,),
     "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxGetDevice": (_OUT,),
     "cuCtxSynchronize": (),
     "cuMemGetInfo_v2": (_OUT, _OUT),
     "cuMemAlloc_v2": (_OUT, c_size_t),
@@ -290,3 +291,20 @@ def find_devices() -> Found:
 def no_gpu_reason() -> str:
     """Return why there is no GPU here, "" where there is one."""
     return find_devices().reason
+
+
+def current_device() -> int:
+    """Return the number of the device that this thread works on; 0 where none is current, or there is none."""
+    driver = _started()
+    try:
+        return 0 if driver is None else int(driver.number("cuCtxGetDevice", c_int))
+    except OpforgeError:
+        return 0
+
+
+@cache
+def _started() -> Driver | None:
+    try:
+        return Driver()
+    except OpforgeError:
+        return None

@@ -151,6 +151,7 @@ _PACKAGES = (
     ("ai-edge-litert", "ai_edge_litert", (2, 2), "running models in LiteRT", "pip install 'opforge[litert]'"),
     ("openvino", "openvino", (2025, 0), "running models in OpenVINO", "pip install 'opforge[openvino]'"),
     ("executorch", "executorch", (1, 5), "lowering and running .pte files", "pip install 'opforge[executorch]'"),
+    ("tensorrt", "tensorrt", (10, 0), "building and running engines of TensorRT", "pip install tensorrt"),
 )
 
 

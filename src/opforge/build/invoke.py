@@ -19,9 +19,11 @@ from opforge.errors import (
 from opforge.schema.attributes import KINDS, AttributeValue
 from opforge.schema.dtypes import DType
 
-__all__ = ["Array", "invoke", "native_loops", "split_loops"]
+__all__ = ["Array", "Call", "invoke", "native_loops", "split_loops"]
 
 Array = np.ndarray[Any, Any]
+
+_OUT_OF_MEMORY = 4
 
 
 def invoke(
@@ -43,7 +45,7 @@ def invoke(
     Raises:
         OpforgeError: what the kernel reports, as the class of its status.
     """
-    call = _Call(kernel.device_type, [dtype for group in outputs for _, dtype in group])
+    call = Call(kernel.device_type, [dtype for group in outputs for _, dtype in group])
     strided = bool(kernel.flags & abi.KERNEL_STRIDED)
     in_arguments = call.arguments([[_prepare(a, strided) for a in group] for group in inputs])
     results = [[None if shape is None else _empty(shape, dtype) for shape, dtype in group] for group in outputs]
@@ -59,7 +61,7 @@ def invoke(
     finally:
         call.kept.clear()  # the context's callbacks refer to the call: without this all arrays wait for the collector
     if status:
-        raise _error(status, call.text, where)
+        raise call.failure(status, where)
     flat: list[Array] = []
     for index, array in enumerate(array for group in results for array in group):
         made = call.allocated.get(index, array)
@@ -70,8 +72,13 @@ def invoke(
     return flat
 
 
-class _Call:
-    """Memory and callbacks of one call; everything stays referenced until it returns."""
+class Call:
+    """Memory and callbacks of one call; everything stays referenced until it returns.
+
+    Args:
+        device_type: of the kernel and its tensors.
+        output_dtypes: one per output tensor, for those that the kernel allocates.
+    """
 
     def __init__(self, device_type: int, output_dtypes: list[DType]) -> None:
         self.device = abi.Device(device_type, 0)  # an emulated device reads this memory too
@@ -82,6 +89,7 @@ class _Call:
         self.allocated: dict[int, Array] = {}
 
     def arguments(self, groups: Sequence[Sequence[Array | None]]) -> abi.Arguments:
+        """Return the arguments of arrays, by parameter; None stands for one that the kernel allocates."""
         flat = [array for group in groups for array in group]
         tensors = (abi.Tensor * max(1, len(flat)))()
         for tensor, array in zip(tensors, flat, strict=False):
@@ -92,20 +100,26 @@ class _Call:
         return abi.Arguments(tensors, counts, len(flat), len(groups))
 
     def fill(self, tensor: abi.Tensor, array: Array) -> None:
-        dtype = DType.parse(array.dtype)
-        shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
+        """Describe an array, its address and strides too."""
+        self.describe(tensor, array.shape, DType.parse(array.dtype))
         tensor.data = array.__array_interface__["data"][0] if array.size else None
-        tensor.device = self.device
-        tensor.ndim = array.ndim
-        tensor.dtype = abi.DType(dtype.code, dtype.bits, 1)
-        tensor.shape = shape
         if not array.flags.c_contiguous:
             strides = (ctypes.c_int64 * max(1, array.ndim))(*(s // array.itemsize for s in array.strides))
             tensor.strides = strides
             self.kept.append(strides)
-        self.kept += [array, shape]
+        self.kept.append(array)
+
+    def describe(self, tensor: abi.Tensor, shape: Sequence[int], dtype: DType) -> None:
+        """Say what a dense tensor is; its address is set by whoever knows it."""
+        sizes = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+        tensor.device = self.device
+        tensor.ndim = len(shape)
+        tensor.dtype = abi.DType(dtype.code, dtype.bits, 1)
+        tensor.shape = sizes
+        self.kept.append(sizes)
 
     def attribute(self, slot: abi.Attribute, kind: str, value: AttributeValue) -> None:
+        """Write one attribute in the ABI's form."""
         slot.kind = KINDS.index(kind) + 1
         slot.count = 1
         if isinstance(value, tuple):
@@ -137,6 +151,7 @@ class _Call:
         return abi.String(data, len(data))
 
     def context(self, kernel: LibraryKernel) -> abi.Context:
+        """Return the context of the call."""
         context = abi.Context(size=ctypes.sizeof(abi.Context), abi=abi.ABI)
         context.device = self.device
         context.kernel_data = kernel.data or None
@@ -171,6 +186,15 @@ class _Call:
     def _error(self, context: int, code: int, text: bytes | None) -> int:
         self.text = (text or b"").decode("utf-8", "replace")
         return code
+
+    def failure(self, status: int, where: str) -> OpforgeError:
+        """Return the error of a call that ended with a status."""
+        text = self.text or f"the kernel failed with status {status}"
+        if status in STATUS_ERRORS:
+            return STATUS_ERRORS[status](text, where=where)
+        if status == _OUT_OF_MEMORY:
+            return OpforgeError(self.text or "out of memory", where=where)
+        return OpforgeError(text, where=where, hint="tell the kernel's author")
 
 
 def _serial(context: int, n: int, grain: int, body: int, user: int) -> int:
@@ -230,11 +254,3 @@ def _prepare(array: Array, strided: bool) -> Array:
     """Copy where the kernel cannot read the array as it is."""
     fits = array.flags.c_contiguous or (strided and all(s >= 0 and s % array.itemsize == 0 for s in array.strides))
     return array if fits and array.flags.aligned else np.array(array, order="C", copy=True)
-
-
-def _error(status: int, text: str, where: str) -> OpforgeError:
-    if status in STATUS_ERRORS:
-        return STATUS_ERRORS[status](text or f"the kernel failed with status {status}", where=where)
-    if status == 4:
-        return OpforgeError(text or "out of memory", where=where)
-    return OpforgeError(text or f"the kernel failed with status {status}", where=where, hint="tell the kernel's author")

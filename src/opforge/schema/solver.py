@@ -41,10 +41,13 @@ class Guards:
         decide: gives a condition's truth where either answer is fine (does this dimension broadcast?).
         require: gives False where a condition that a valid call must meet does not hold; a framework may record
             the condition and give True.
+        broadcast: gives the size of two that broadcast and are not both plain numbers, where a host can compute it
+            without deciding which of them is 1.
     """
 
     decide: Callable[[Any], bool] = bool
     require: Callable[[Any], bool] = bool
+    broadcast: Callable[[Any, Any], Any] | None = None
 
 
 PLAIN: Final = Guards()
@@ -221,6 +224,8 @@ class Solver:
             if left == right or isinstance(left, int):
                 return left
             return right if isinstance(right, int) else None  # a name may turn out to be 1
+        if self.guards.broadcast is not None:
+            return self.guards.broadcast(left, right)
         if self.guards.decide(left == 1):
             return right
         if self.guards.decide(right == 1):

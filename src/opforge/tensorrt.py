@@ -1,0 +1,159 @@
+"""TensorRT: what a user reaches as ``opforge.tensorrt``.
+
+``build(model, "net.engine")`` makes an engine in which nodes of ours run as the standard operators of their bodies or
+by plugins; ``register()`` makes the plugins known in every process that reads a model or an engine; ``prepare(model)``
+writes a model for TensorRT's own parser, ``check(model)`` says before that what it would not find;
+``write_plugins(folder)`` writes the plugins in C++.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opforge.engines.tensorrt import _build, _prepare, _register
+from opforge.engines.tensorrt._build import Precision, Profile
+from opforge.engines.tensorrt._engine import Loaded
+from opforge.engines.tensorrt._modules import import_tensorrt
+from opforge.engines.tensorrt._names import PluginId, plugin_id
+from opforge.engines.tensorrt._prepare import Plugins, Route
+
+if TYPE_CHECKING:
+    import onnx
+
+    from opforge.build.library import LoadedLibrary
+    from opforge.onnx.checker import Problem
+    from opforge.schema import Operator
+
+__all__ = [
+    "PluginId",
+    "Precision",
+    "Profile",
+    "Route",
+    "build",
+    "check",
+    "load",
+    "plugin_id",
+    "prepare",
+    "register",
+]
+
+
+def register(
+    *operators: Operator,
+    library: str | Path | LoadedLibrary | None = None,
+    workspace: Mapping[str, int] | None = None,
+) -> list[PluginId]:
+    """Register plugins with TensorRT, in this process: before a model is read, and before an engine is loaded.
+
+    Args:
+        *operators: the operators; none = every registered one that has CUDA kernels, in its newest version.
+        library: with their CUDA kernels, as ``opforge build`` makes one; None = they are built when first needed.
+        workspace: bytes of workspace by operator key (``domain::Name:version``), for kernels that ask for more memory
+            than their tensors have.
+
+    Returns:
+        Name, version and namespace of each plugin, which TensorRT looks it up by.
+
+    Raises:
+        ModuleNotFoundError: TensorRT is not installed.
+        UnsupportedError: the size of an output depends on data.
+        ArgumentError: another plugin has that name.
+    """
+    return _register.register(import_tensorrt(), operators, library=library, workspace=workspace)
+
+
+def prepare(
+    model: str | os.PathLike[str] | onnx.ModelProto, *, route: Route = "auto", plugins: Plugins = "classes"
+) -> onnx.ModelProto:
+    """Return a copy of a model that TensorRT's parser reads, also that of ``trtexec``; needs no TensorRT.
+
+    The parser finds plugins by name, version and namespace, which nodes must state; it does not look at domains, knows
+    no absent inputs, narrows integers to 32 bits and joins lists of texts. Functions are put in the place of their
+    calls, for it finds those without their domain too.
+
+    Args:
+        model: the model, or its file.
+        route: "auto" (a formula's body where TensorRT knows its operators, which it fuses with their neighbours; a
+            plugin otherwise), "plugins" (our kernels wherever there are any) or "bodies" (no plugins at all).
+        plugins: "classes" are those of `register` and of the C++ sources, "decorators" those of `register_quick`.
+
+    Raises:
+        MissingOperatorError: nodes have neither a registered operator nor a body; all are listed.
+        UnsupportedError: nodes that TensorRT would not find anything for; all are listed.
+        ArgumentError: nodes do not fit their operators.
+    """
+    return _prepare.prepare(_path(model), route=route, plugins=plugins)
+
+
+def check(
+    model: str | os.PathLike[str] | onnx.ModelProto, *, route: Route = "auto", creators: bool | None = None
+) -> list[Problem]:
+    """Return what TensorRT would have no meaning for, instead of its "Plugin not found": an empty list is good.
+
+    Found are custom nodes that do not fit their operators or have none, operators that can be neither body nor plugin,
+    standard operators that the parser does not know, and, with TensorRT, plugins that are not registered under the
+    name, version and namespace that the prepared model states (with those under which they are).
+
+    Args:
+        model: the model, or its file; prepared or not.
+        route: as of `prepare`.
+        creators: whether to look into TensorRT's registry; None = where it is installed.
+    """
+    if creators is None:
+        from opforge.engines.tensorrt._modules import version
+
+        creators = version() is not None
+    return _prepare.check(_path(model), route=route, trt=import_tensorrt() if creators else None)
+
+
+def build(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    precision: Precision = "model",
+    profiles: Profile | Sequence[Profile] = (),
+    workspace: int | None = None,
+    route: Route = "auto",
+    outputs: Sequence[str] = (),
+) -> bytes:
+    """Build an engine for the GPU of this machine, and write it.
+
+    Args:
+        model: the model, or its file.
+        path: of the engine's file.
+        precision: "model" keeps the model's element types; "f16" and "bf16" let TensorRT choose these too, which
+            versions from 11 do not offer.
+        profiles: for inputs with open sizes, their smallest, usual and largest shape; one profile or several.
+        workspace: bytes of memory that layers may use while they run; None = TensorRT's own limit.
+        route: as of `prepare`.
+        outputs: further values of the graph to make outputs, to see what a node in the middle computes.
+
+    Raises:
+        MissingOperatorError: nodes have neither a body nor a plugin.
+        ArgumentError: a profile is missing or does not fit.
+        UnsupportedError: TensorRT refuses the model; its words are under ``got``.
+        ModuleNotFoundError: TensorRT is not installed.
+    """
+    return _build.build_engine(
+        import_tensorrt(), _path(model), None if path is None else Path(path), precision=precision, profiles=profiles,
+        workspace=workspace, route=route, outputs=outputs,
+    )  # fmt: skip
+
+
+def load(path: str | os.PathLike[str]) -> Loaded:
+    """Load an engine, with the plugins of all registered operators.
+
+    Raises:
+        CorruptFileError: TensorRT does not take it.
+        UnsupportedError: there is no GPU.
+    """
+    from opforge.engines.tensorrt._engine import load_engine
+
+    return load_engine(import_tensorrt(), Path(path).read_bytes(), str(path))
+
+
+def _path(model: str | os.PathLike[str] | onnx.ModelProto) -> Path | onnx.ModelProto:
+    return Path(model) if isinstance(model, str | os.PathLike) else model
