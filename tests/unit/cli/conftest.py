@@ -1,6 +1,8 @@
 """The command line in this process: exit code, standard output, standard error."""
 
 import json
+import logging
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -34,7 +36,17 @@ def opforge(capsys):
         code = main([str(word) for word in words])
         return Result(code, *capsys.readouterr())
 
-    return run
+    before = log_handlers()
+    yield run
+    # A framework that this test was the first to import logs to the stream of now, which is closed in later ones.
+    for handler in log_handlers() - before:
+        handler.stream = sys.__stderr__
+
+
+def log_handlers():
+    """Return what writes to streams for loggers that have a name."""
+    loggers = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    return {h for logger in loggers for h in logger.handlers if type(h) is logging.StreamHandler}
 
 
 @pytest.fixture
