@@ -42,7 +42,7 @@ def profile(
     *,
     engine: str = OWN,
     runs: int | None = None,
-    seconds: float = 1.0,
+    seconds: float | None = None,
     threads: int | None = None,
     roofs: bool = True,
     remeasure: bool = False,
@@ -54,7 +54,7 @@ def profile(
         inputs: an array for each input; every run gets the same.
         engine: "opforge", or another engine that says what its nodes take.
         runs: watched runs; None = by ``seconds``, for other engines than opforge 20.
-        seconds: about how long to measure.
+        seconds: about how long to measure; None = a second, or less where 5000 runs take less.
         threads: of a run; None leaves the choice to the engine.
         roofs: hold nodes against what the machine can do; it is measured the first time, about a second.
         remeasure: measure the machine anew.
@@ -82,7 +82,7 @@ def profile(
 
 
 def _own(
-    path: Path, inputs: Mapping[str, Any], runs: int | None, seconds: float, threads: int | None
+    path: Path, inputs: Mapping[str, Any], runs: int | None, seconds: float | None, threads: int | None
 ) -> tuple[Profile, Program]:
     from opforge import __version__
 
@@ -96,7 +96,7 @@ def _own(
         program = read(target).program
         count = min(threads or native().thread_count(), native().thread_count())
         session = Session(target, threads=threads, libraries=libraries_of(target))
-        measured = measure(session, inputs, runs=runs, seconds=seconds)
+        measured = measure(session, inputs, runs=runs, seconds=seconds or 1.0, whole=seconds is not None)
         rows = rows_of(session, program, measured)
         if count > 1:
             rows = _with_speedup(rows, target, program, inputs, seconds)
@@ -109,11 +109,12 @@ def _own(
 
 
 def _with_speedup(
-    rows: list[NodeRow], target: Path, program: Program, inputs: Mapping[str, Any], seconds: float
+    rows: list[NodeRow], target: Path, program: Program, inputs: Mapping[str, Any], seconds: float | None
 ) -> list[NodeRow]:
     """Run with one thread too, so that each node says what further threads bring."""
     alone = Session(target, threads=1, libraries=libraries_of(target))
-    single = {row.node: row for row in rows_of(alone, program, measure(alone, inputs, seconds=seconds / 3))}
+    measured = measure(alone, inputs, seconds=(seconds or 1.0) / 3)
+    single = {row.node: row for row in rows_of(alone, program, measured)}
     # Calls may differ: with several threads a node may take fewer images at a time. So times of runs are compared.
     found = []
     for row in rows:

@@ -20,6 +20,7 @@ __all__ = ["Measured", "measure", "outside", "rows_of"]
 
 _BLOCKS = 6
 _MOST_EVENTS = 4_000_000
+_MOST_RUNS = 5000
 _LIMIT = 0.02
 """Part of a run that watching may take; else one run in so many is watched that it is less on average."""
 _MOST_EVERY = 64
@@ -45,7 +46,14 @@ class Measured:
     lost: int
 
 
-def measure(session: Session, inputs: Mapping[str, Any], *, runs: int | None = None, seconds: float = 1.0) -> Measured:
+def measure(
+    session: Session,
+    inputs: Mapping[str, Any],
+    *,
+    runs: int | None = None,
+    seconds: float = 1.0,
+    whole: bool = False,
+) -> Measured:
     """Run in blocks, watched and not, in turn.
 
     Args:
@@ -53,21 +61,24 @@ def measure(session: Session, inputs: Mapping[str, Any], *, runs: int | None = N
         inputs: of each run.
         runs: watched ones; None = as many as take half of ``seconds``, at least 20, at most 5000.
         seconds: see ``runs``.
+        whole: whether to go on for the seconds where 5000 runs take less, with runs in between that nobody watches.
     """
     given = dict(inputs)
     for _ in range(2):
         started = time.perf_counter_ns()
         session.run(given)
         once = max(time.perf_counter_ns() - started, 1)
-    count = max(1, runs if runs is not None else min(5000, max(20, round(seconds * 5e8 / once))))
+    wanted = runs if runs is not None else max(20, round(seconds * 5e8 / once))
+    count = max(1, wanted if runs is not None else min(_MOST_RUNS, wanted))
+    apart = wanted // count if whole else 1
     block = math.ceil(count / _BLOCKS)
     nodes = max(1, int(session.statistics["executed_nodes"]))
-    every = _every(session, given, min(block, max(20, round(5e7 / once))))
+    every = max(apart, _every(session, given, min(block, max(20, round(5e7 / once)))))
     events, watched, plain, lost, first = [], [], [], 0, 0
     for _ in range(math.ceil(count / block)):
-        plain.append(_times(session, given, block))
+        plain.append(_times(session, given, block, apart))
         session.profile_events(min(_MOST_EVENTS // _BLOCKS, block * (nodes + 3) * 8 + 4096), every=every)
-        times = _times(session, given, block * every)
+        times = _times(session, given, block, every)
         session.profile(on=False)
         found, missing = session.events()
         found = found.copy()
@@ -75,17 +86,20 @@ def measure(session: Session, inputs: Mapping[str, Any], *, runs: int | None = N
         first = int(found["run"].max(initial=first - 1)) + 1
         events.append(found)
         lost += missing
-        watched.append(times[::every])
+        watched.append(times)
     return Measured(np.concatenate(events), np.concatenate(watched), np.concatenate(plain), every, lost)
 
 
-def _times(session: Session, inputs: dict[str, Any], count: int) -> NDArray[np.int64]:
+def _times(session: Session, inputs: dict[str, Any], count: int, every: int = 1) -> NDArray[np.int64]:
+    """Give the times of so many runs, the first of each ``every``."""
     times = np.empty(count, np.int64)
     clock, run = time.perf_counter_ns, session.run
     for k in range(count):
         started = clock()
         run(inputs)
         times[k] = clock() - started
+        for _ in range(every - 1):
+            run(inputs)
     return times
 
 

@@ -1,5 +1,6 @@
 """``of.profile``: figures of known models, origins and places, other engines, errors."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from onnx import helper
 
 import opforge as of
 from opforge.errors import ArgumentError, UnsupportedError
-from opforge.profiling import Machine, machine, side_by_side
+from opforge.profiling import Machine, _runtime, machine, side_by_side
 from opforge.profiling import _machine as machine_module
 from tests.unit.profiling import models
 
@@ -109,6 +110,14 @@ def test_onnx_runtime_side_by_side() -> None:
     group = by_members["fc1", "act"]
     assert group.nodes["opforge"] == ("MatMul + relu",) and group.nodes["onnxruntime"]
     assert all(time > 0 for time in by_members["fc2",].times.values())
+
+
+def test_the_seconds_that_were_asked_for_are_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_runtime, "_MOST_RUNS", 60)
+    began = time.perf_counter()
+    found = of.profile(models.mlp(), X, threads=1, seconds=0.5, roofs=False)
+    assert time.perf_counter() - began > 0.3, "60 runs take much less"
+    assert found.runs == len(found.plain_ns) == 60 and found.every > 10 and found.lost == 0
 
 
 def test_refuses() -> None:

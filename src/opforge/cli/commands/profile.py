@@ -40,10 +40,8 @@ _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--runs", type=click.IntRange(1), help="Runs that are measured. [default: by --seconds]")
 @click.option(
     "--seconds",
-    default=1.0,
-    show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="About how long; at most 5000 runs.",
+    help="About how long; at most 5000 runs of it are watched. [default: 1, less where 5000 runs take less]",
 )
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1), help="Nodes to print; files have all.")
 @click.option("--csv", "csv_file", type=_FILE, help="Write a row per node.")
@@ -62,7 +60,7 @@ def command(
     seed: int,
     threads: int | None,
     runs: int | None,
-    seconds: float,
+    seconds: float | None,
     top: int,
     packages: tuple[str, ...],
     remeasure: bool,
