@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opforge.errors import ArgumentError, OpforgeError
+from opforge.build import library_for
+from opforge.errors import ArgumentError, OpforgeError, ToolchainError
 from opforge.schema import Operator
 from opforge.verify import (
     _contract_checks,
@@ -133,6 +134,10 @@ def check(
                 if why:
                     report.rows.append(Row("host", "left out", name, "", True, why))
             used = [host for host in used if not reasons.get(host.name)]
+        if _lacks_compiler(subject):  # said once, not by every part
+            collect(report, "schema", lambda: _operator_checks.schema(subject))
+            collect(report, "library", partial(_contract_checks.library, subject))
+            return report
         for name, rows in _operator_parts(subject, row, seed, used, engines=hosts is None and row.engines):
             collect(report, name, rows)
         if properties or row.examples:
@@ -163,6 +168,17 @@ def _check_onnx(subject: str | Path | onnx.ModelProto, level: Level, seed: int) 
         report = CheckReport(name, level.name, seed)
         collect(report, "model", lambda: _model_checks.onnx_rows(path, proto, level, seed))
     return report
+
+
+def _lacks_compiler(operator: Operator) -> bool:
+    """Whether the operator has no kernels here because there is no compiler."""
+    try:
+        library_for([operator])
+    except ToolchainError:
+        return True
+    except OpforgeError:  # the parts say it
+        return False
+    return False
 
 
 _Parts = Iterator[tuple[str, Callable[[], Iterator[Row]]]]

@@ -99,6 +99,8 @@ def test_no_compiler_is_not_taken_for_comparisons_with_nan(wild, opforge, monkey
     assert result.code == 1
     assert "missing compiler" in result.out or "a kernel operator runs compiled code only" in result.out
     assert "comparisons with NaN" not in result.out
+    groups = [line for line in result.out.splitlines() if line.startswith("FAILED ")]
+    assert groups and all(line.startswith("FAILED library: ") for line in groups), "each operator says it once"
 
 
 def test_a_wrong_profile_is_wrong_use(wild, opforge, monkeypatch):
