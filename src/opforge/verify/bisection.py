@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "first_difference"]
 
+_REPEATED = "it runs any number of times, and the search follows one run"
+_CLOSED = {
+    **dict.fromkeys(("Loop", "Scan", "SequenceMap"), _REPEATED),
+    "If": "the condition is a constant, or the difference vanishes there",
+}
+
 WRONG, AMPLIFIES, FUSED, AGREES, FAILED = "wrong", "amplifies", "fused", "agrees", "failed"
 
 
@@ -45,6 +51,7 @@ class Finding:
             that ran the model refuses it now; ``detail`` says why.
         nodes: one node, or those between which it is: name, operator, outputs.
         inside: the calls and branches that hold it, outermost first.
+        closed: why the search did not go on in the body of the node; "" where it has none.
         inputs: errors of the node's inputs relative to the largest value.
         error: of its output, in the same way.
         own: error of the node by itself on the engine's own inputs; None where it could not be run so.
@@ -59,6 +66,7 @@ class Finding:
     verdict: str = AGREES
     nodes: list[dict[str, Any]] = field(default_factory=list)
     inside: list[str] = field(default_factory=list)
+    closed: str = ""
     inputs: dict[str, float] = field(default_factory=dict)
     error: float = 0.0
     own: float | None = None
@@ -90,6 +98,8 @@ class Finding:
         lines.append(f"  errors relative to the largest value: inputs {given}; output {self.error:.2g}")
         if self.own is not None:
             lines[-1] += f"; by itself on the same inputs {self.own:.2g}"
+        if self.closed:
+            lines.append(f"  its body was not entered: {self.closed}")
         if self.verdict == AMPLIFIES:
             lines.append("  the node by itself is right: it amplifies what its inputs bring")
             if self.origin:
@@ -276,6 +286,8 @@ class _Search:
         if len(window) > 1:
             return
         index = window[0]
+        if any(attribute.HasField("g") or attribute.graphs for attribute in graph.nodes[index].attribute):
+            found.closed = _CLOSED.get(graph.nodes[index].op_type, "the difference vanishes there")
         given = [name for name in graph.dynamic(index) if name in graph.makers]
         made = [name for name in graph.nodes[index].output if name]
         try:

@@ -157,6 +157,35 @@ def test_inside_branches_and_functions(plant, node, operator, flag, inside):
     assert [n["operator"] for n in found.nodes] == [operator]
 
 
+@pytest.mark.parametrize("name", ["Scan", "Loop"])
+def test_a_body_that_is_not_entered_is_said_so(plant, name):
+    """The node is found, by itself the body is not: it runs several times."""
+    row = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [5]) for n in ("item", "made")]
+    body = [helper.make_node("Sin", ["item"], ["made"], "inner")]
+    if name == "Scan":
+        graph = helper.make_graph(body, "body", row[:1], row[1:])
+        rows = helper.make_node("Scan", ["h"], ["z"], "rows", num_scan_inputs=1, body=graph)
+        constants = []
+    else:
+        state = [helper.make_tensor_value_info(n, TensorProto.BOOL, []) for n in ("going", "goes")]
+        index = helper.make_tensor_value_info("k", TensorProto.INT64, [])
+        body = [
+            helper.make_node("Gather", ["h", "k"], ["item"], "pick", axis=0),
+            *body,
+            helper.make_node("Identity", ["going"], ["goes"], "go"),
+        ]
+        graph = helper.make_graph(body, "body", [index, state[0]], [state[1], row[1]])
+        rows = helper.make_node("Loop", ["four", "on"], ["z"], "rows", body=graph)
+        constants = [numpy_helper.from_array(v, n) for n, v in (("four", np.array(4)), ("on", np.array(True)))]
+    nodes = [helper.make_node("Neg", ["x"], ["h"], "first"), rows, helper.make_node("Neg", ["z"], ["y"], "last")]
+    plant("wrong", "inner")
+    found = search(model(nodes, constants))
+    assert [n["name"] for n in found.nodes] == ["rows"] and found.verdict == "wrong", str(found)
+    assert f"part at {name} rows" in str(found)
+    assert "its body was not entered: it runs any number of times, and the search follows one run" in str(found)
+    assert not found.inside and found.as_dict()["closed"]
+
+
 def test_an_engine_that_refuses_what_it_ran(plant, monkeypatch):
     plant("wrong", "n42")
 
