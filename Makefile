@@ -9,7 +9,7 @@ CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
-.PHONY: demo test lint bench engines executorch cuda frameworks fuzz cross sanitize soak format clean help native environment
+.PHONY: demo test lint bench engines executorch cuda frameworks fuzz cross sanitize soak format clean help native environment device-build device-check
 
 help:
 	@echo "make demo    train, export, compile and run real models; prints one table"
@@ -22,6 +22,8 @@ help:
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
+	@echo "make device-build  the CUDA libraries for make device-check, with nvcc; ARCHITECTURES=\"sm_80 sm_90 compute_90\""
+	@echo "make device-check  tests, sanitizers and benchmark on a GPU, from what device-build made; needs no internet"
 	@echo "make frameworks  the tests of TensorFlow and JAX with older versions of them"
 	@echo "make soak    the long versions of all of these; SOAK_PARTS, SOAK_FACTOR, SOAK_SHARED_RUNS, FUZZ_SECONDS"
 
@@ -84,6 +86,15 @@ executorch: $(STAMPS)/install
 
 cuda: $(STAMPS)/install
 	$(BIN)/python -m opforge check opforge.ops --level quick --device cuda-emulated --sanitize address --sanitize thread
+
+ARCHITECTURES ?=
+device-build: $(STAMPS)/install
+	$(BIN)/python -m tools.device_check.prebuilt $(addprefix --architecture ,$(ARCHITECTURES))
+
+# Runs where no environment was made and nothing can be fetched: with the python3 that has torch.
+DEVICE_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
+device-check:
+	PYTHONPATH=$(abspath src):$(CURDIR) $(DEVICE_PYTHON) -m tools.device_check
 
 frameworks: $(STAMPS)/install
 	$(BIN)/python tools/framework_versions.py

@@ -1,7 +1,7 @@
 """Run all tests and say at the end what was left out and why.
 
 System packages are never installed here. What a test needs and does not find is listed; with
-OPFORGE_FORBID_OMISSIONS=1 (CI) an omission is a failure.
+OPFORGE_FORBID_OMISSIONS=1 (CI) an omission is a failure, but for the tests on a GPU: no package brings one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         print("\nleft out (what it needs is not on this machine):")
         for reason, count in omitted.most_common():
             print(f"  {count:4d} tests: {reason}")
-        if os.environ.get("OPFORGE_FORBID_OMISSIONS") == "1":
+        if os.environ.get("OPFORGE_FORBID_OMISSIONS") == "1" and not all(r.startswith("no GPU") for r in omitted):
             print("OPFORGE_FORBID_OMISSIONS=1: an omission is a failure")
             return 1
     if shutil.which("clang++-14") is None and shutil.which("clang++") is None:

@@ -22,6 +22,7 @@
 
 #include "opforge/cuda/element.cuh"
 #include "opforge/cuda/launch.h"
+#include "opforge/cuda/tuning.h"
 #include "opforge/cuda/space.h"
 #include "opforge/kernel.h"
 
@@ -112,6 +113,12 @@ class Context : public opforge::Context {
   // Makes the context's device current until the result goes. `elements` says how many the kernels compute: where there
   // are none, nothing of CUDA is called, and the result says to return.
   Launch launch(int64_t elements) { return Launch(raw(), elements); }
+  // What `opforge tune` found fastest for calls of this size; zeros where nothing was tuned. Takes the views of all
+  // tensors of the call, inputs and outputs.
+  template <class... Each>
+  opforge_choice tuned(const Each&... views) const {
+    return opforge::cuda::tuned(raw(), (static_cast<int64_t>(views.size()) + ...));
+  }
 };
 
 }  // namespace cuda

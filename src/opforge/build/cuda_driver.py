@@ -247,18 +247,14 @@ class Driver:
 
     def end_capture(self, stream: int) -> int:
         """End the recording and return an executable graph."""
-        graph = self.number("cuStreamEndCapture", c_void_p, stream)
-        if not graph:
+        graph = c_void_p()
+        self.call("cuStreamEndCapture", stream, byref(graph))
+        if not graph.value:
             raise OpforgeError("nothing was recorded", where="cuStreamEndCapture")
         try:
-            return int(self._instantiated(graph))
+            return int(self.number("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
         finally:
             self.call("cuGraphDestroy", graph)
-
-    def _instantiated(self, graph: int) -> Any:  # noqa: ANN401 - an address
-        value = c_void_p()
-        self.call("cuGraphInstantiateWithFlags", byref(value), graph, 0)
-        return value.value
 
     def launch_graph(self, graph: int, stream: int) -> None:
         """Run an executable graph on a stream."""

@@ -12,7 +12,8 @@ The parts of one CSR matrix agree; its rows may be empty, its columns are unsort
 
 Beside ``CASES`` the file may hold ``TOLERANCES`` (dtype: relative, absolute, reason), and ``SURROGATES``: for an
 operator whose gradient is deliberately not its derivative (straight-through estimators), the function over float64
-arrays whose derivative it is, under the operator's name; and ``DRAWS``, described in `opforge.verify.sweep`.
+arrays whose derivative it is, under the operator's name; and ``DRAWS``, described in `opforge.verify.sweep`, and
+``TUNING``, described in `opforge.verify.tuning`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = [
     "Case",
     "Tolerance",
     "arrays",
+    "case_of",
     "cases_of",
     "differentiable_cases",
     "draw_of",
@@ -43,6 +45,7 @@ __all__ = [
     "parameters",
     "surrogate",
     "tolerance",
+    "tuning_of",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +109,7 @@ def cases_of(operator: Operator) -> list[Case]:
                 hint="opforge new --kernel writes an example",
             )
         return _drawn(operator)
-    return [_case(operator, row) for row in rows]
+    return [case_of(operator, row) for row in rows]
 
 
 _given: weakref.WeakKeyDictionary[Operator, tuple[Sequence[Case], Mapping[str, Tolerance]]]
@@ -118,7 +121,12 @@ def give_cases(operator: Operator, cases: Sequence[Case], tolerances: Mapping[st
     _given[operator] = tuple(cases), dict(tolerances)
 
 
-def _case(operator: Operator, row: Mapping[str, Any]) -> Case:
+def case_of(operator: Operator, row: Mapping[str, Any]) -> Case:
+    """Return the case that a row of plain data describes.
+
+    Raises:
+        SchemaError: it names inputs that the operator has not.
+    """
     known = {p.name for p in operator.signature.inputs}
     strange = set(row["inputs"]) - known
     if strange:
@@ -181,6 +189,12 @@ def surrogate(operator: Operator) -> Callable[..., Any] | None:
     """Return the function whose derivative the operator's gradient is, where that is not its reference."""
     rows: Mapping[str, Callable[..., Any]] = getattr(_module(operator), "SURROGATES", {})
     return rows.get(operator.name)
+
+
+def tuning_of(operator: Operator) -> Mapping[str, Any]:
+    """Return what `opforge tune` tries for a kernel operator; see `opforge.verify.tuning`."""
+    rows: Mapping[str, Mapping[str, Any]] = getattr(_module(operator), "TUNING", {})
+    return rows.get(operator.name, {})
 
 
 def draw_of(operator: Operator) -> Callable[[np.random.Generator, dict[str, Any]], Mapping[str, Any]] | None:

@@ -1,0 +1,181 @@
+"""The device check without a device: rehearsed whole on emulated kernels, and each of its ways to go wrong."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from tools.device_check import clock, parts, table
+from tools.device_check.parts import Part, Running
+from tools.device_check.prebuilt import DRIVER, build
+
+ROOT = Path(__file__).parents[3]
+pytestmark = [pytest.mark.compiler, pytest.mark.xdist_group("device check")]
+
+
+@pytest.fixture(scope="module")
+def prebuilt(tmp_path_factory):
+    """What `make device-build` makes, for the emulator."""
+    folder = tmp_path_factory.mktemp("prebuilt")
+    made = build(folder, packages=("opforge.ops:CustomGELU",), emulated=True)
+    assert [row["name"] for row in made["libraries"]] == [
+        "com_example_custom_gelu_v1",
+        "com_example_custom_gelu_v1_cuda",
+    ]
+    assert (folder / DRIVER).is_file() and not made["left_out"]
+    return folder
+
+
+def run(*words, **changes):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **changes}
+    command = [sys.executable, "-m", "tools.device_check", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_where_there_is_no_gpu_it_says_why_and_is_content(tmp_path):
+    nowhere = str(tmp_path / "libcuda.so.1")
+    folders = ("--out", tmp_path / "out", "--work", tmp_path / "work")
+    done = run(*folders, OPFORGE_CUDA_DRIVER=nowhere, OPFORGE_DEVICE_CHECK="")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"no GPU: the NVIDIA driver is not installed: {nowhere}")
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert not content["gpu"] and content["reason"] in (tmp_path / "out" / "table.md").read_text()
+
+
+SANITIZER = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift 2; done
+echo "========= COMPUTE-SANITIZER"
+exec "$@"
+"""
+
+
+def test_the_whole_is_rehearsed(tmp_path, prebuilt):
+    """Tests on streams, sanitizer, tuning and the benchmark's machinery as on a device."""
+    tool = tmp_path / "bin" / "compute-sanitizer"
+    tool.parent.mkdir()
+    tool.write_text(SANITIZER)
+    tool.chmod(0o755)
+    wanted = ("test_kernels", "test_streams", "bench_launch", "memcheck", "tune")
+    chosen = [word for name in wanted for word in ("--part", name)]
+    folders = ("--out", tmp_path / "out", "--work", tmp_path / "work", "--prebuilt", prebuilt)
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    done = run("--rehearse", *folders, *chosen, PATH=path)
+    assert done.returncode == 0, done.stdout + (tmp_path / "out" / "logs.txt").read_text()
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {part["name"]: part["state"] for part in content["parts"]} == dict.fromkeys(wanted, "passed")
+    logs = (tmp_path / "out" / "logs.txt").read_text()
+    assert "COMPUTE-SANITIZER" in logs and " passed" in logs
+    assert content["machine"]["devices"][0]["name"] == "Emulated GPU"
+    who = {row["participant"] for row in content["rows"] if row["case"] == "call 1 KiB f32" and "seconds" in row}
+    assert who == {"opforge", "torch eager", "torch.sigmoid"}
+    words = (tmp_path / "out" / "table.md").read_text()
+    assert "figures mean nothing" in words and "a rehearsal has no CUDA operators" in words
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["logs.txt", "results.json", "table.md"]
+
+
+@pytest.mark.torch
+def test_the_other_benchmarks_are_rehearsed(tmp_path, prebuilt):
+    names = ["ceilings", "elementwise", "gradients", "sparse"]
+    changes = {"OPFORGE_DEVICE_WORK": str(tmp_path), "OPFORGE_DEVICE_CHECK": "emulated",
+               "OPFORGE_TORCH_BUILD": "off", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}  # fmt: skip
+    command = [sys.executable, "-m", "tools.device_check.benchmark", *names]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **changes}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in names:
+        rows = [json.loads(line) for line in (tmp_path / f"bench_{name}.jsonl").read_text().splitlines()]
+        assert rows and all(row["part"] == name for row in rows)
+        if name != "ceilings":
+            assert any(row["participant"] == "opforge" and row["seconds"] > 0 for row in rows)
+
+
+def test_a_part_that_hangs_or_fails_costs_the_others_nothing(tmp_path):
+    words = "import sys, time; print('begun', flush=True); time.sleep(float(sys.argv[1])); sys.exit(int(sys.argv[2]))"
+    hangs = Part("hangs", ("-c", words, "60", "0"), 1.0)
+    fails = Part("fails", ("-c", words, "0", "3"), 30.0)
+    started = time.monotonic()
+    running = [Running(part, {}, tmp_path, 100.0) for part in (hangs, fails)]
+    while not all(one.finished() for one in running):
+        time.sleep(0.02)
+    hung, failed = (one.result() for one in running)
+    assert time.monotonic() - started < 20
+    assert hung["state"] == "timed out" and hung["log"] == "begun\n"
+    assert failed["state"] == "FAILED" and failed["code"] == 3
+    assert len({part.name for stage in parts.STAGES for part in stage}) == sum(map(len, parts.STAGES))
+
+
+def row(case, who, seconds, **more):
+    return {"case": case, "participant": who, "seconds": seconds, "low": seconds, "high": seconds,
+            "bytes": 1000, "flops": 10, **more}  # fmt: skip
+
+
+def test_figures_are_held_against_what_the_run_measured():
+    rows = [
+        row("copy", "torch copy", 1e-6),
+        row("gelu 256 MiB f32", "opforge", 1.1e-6),
+        row("gelu 256 MiB f16", "opforge", 1.3e-6),
+        row("sparse matmul f32", "opforge", 1e-6),
+        row("sparse matmul f32", "torch.mm (cuBLAS)", 4.2e-6),
+        row("sparse matmul f32", "torch CSR (cuSPARSE)", 1.5e-6),
+        {"case": "call 1 KiB f32", "participant": "load_inline", "left_out": "there is no nvcc"},
+    ]
+    found = {what: (shown, verdict) for what, _, shown, verdict in table.aims(rows)}
+    assert found["gelu 256 MiB f32: part of the copy bandwidth"] == ("91%", "reached")
+    assert found["gelu 256 MiB f16: part of the copy bandwidth"] == ("77%", "FALLS SHORT")
+    assert found["sparse matmul f32: torch.mm (cuBLAS) / opforge"] == ("4.20", "FALLS SHORT")
+    assert found["sparse matmul f32: torch CSR (cuSPARSE) / opforge"] == ("1.50", "reached")
+    assert found["call 1 KiB f32: load_inline / opforge"] == ("not measured", "")
+    text = table.markdown({"gpu": True, "machine": {}, "parts": [], "rows": rows})
+    assert "| gelu 256 MiB f32 | opforge | 1.10 | 1.1 to 1.1 | 1 | 91% |" in text
+    assert "there is no nvcc" in text
+
+
+class Event:
+    """Records what torch.cuda.Event is told; time passes by one second per record."""
+
+    now = 0
+    log: ClassVar[list] = []
+
+    def __init__(self, enable_timing=False):
+        assert enable_timing
+
+    def record(self):
+        Event.now += 1
+        self.at = Event.now
+        Event.log.append("record")
+
+    def elapsed_time(self, end):
+        return 1000.0 * (end.at - self.at)
+
+
+def test_events_lie_around_the_call_and_after_the_flush():
+    taken = object.__new__(clock.CudaClock)
+    Event.log.clear()
+    cuda = SimpleNamespace(Event=Event, synchronize=lambda: Event.log.append("synchronize"))
+    taken._torch = SimpleNamespace(cuda=cuda)
+    taken._flush = SimpleNamespace(zero_=lambda: Event.log.append("flush"))
+    found = taken.times({"a": lambda: Event.log.append("a"), "b": lambda: Event.log.append("b")}, rounds=2)
+    assert found == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+    assert Event.log.count("synchronize") == 1 and Event.log[-1] == "synchronize"
+    calls = [Event.log[k : k + 4] for k in range(0, 16, 4)]
+    assert all(c[:2] == ["flush", "record"] and c[3] == "record" for c in calls)
+    assert [sorted((calls[k][2], calls[k + 1][2])) for k in (0, 2)] == [["a", "b"]] * 2
+
+
+@pytest.mark.torch
+def test_torch_has_the_calls_that_only_a_gpu_runs():
+    import torch
+
+    assert "enable_timing" in inspect.signature(torch.cuda.Event.__new__).parameters
+    inspect.signature(torch.cuda.Event.record).bind(None)
+    inspect.signature(torch.cuda.Event.elapsed_time).bind(None, None)
+    from torch.utils.cpp_extension import load_inline
+
+    wanted = ("name", "cpp_sources", "cuda_sources", "build_directory", "is_python_module", "extra_cuda_cflags")
+    assert set(wanted) <= set(inspect.signature(load_inline).parameters)

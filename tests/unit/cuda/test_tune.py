@@ -1,0 +1,77 @@
+"""`opforge tune` with the fake driver and emulated kernels; and what it says where there is no GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tools.device_check.prebuilt import build
+
+ROOT = Path(__file__).parents[3]
+pytestmark = [pytest.mark.compiler, pytest.mark.xdist_group("device check")]
+
+
+def tune(*words, **changes):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **changes}
+    command = [sys.executable, "-m", "opforge", "tune", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prebuilt")
+    build(folder, packages=("opforge.ops:CustomGELU",), emulated=True)
+    cache = tmp_path_factory.mktemp("cache")
+    return {
+        "OPFORGE_LIBRARY_PATH": str(folder),
+        "OPFORGE_CUDA_DRIVER": str(folder / "libfakecuda.so"),
+        "OPFORGE_CACHE": str(cache),
+    }
+
+
+def test_no_gpu_is_said_with_the_reason(tmp_path):
+    done = tune("opforge.ops:CustomGELU", OPFORGE_CUDA_DRIVER=str(tmp_path / "libcuda.so.1"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no GPU") and "the NVIDIA driver is not installed" in done.stderr
+    done = tune("opforge.ops:CustomGELU", "--json", OPFORGE_CUDA_DRIVER=str(tmp_path / "libcuda.so.1"))
+    assert done.returncode == 2 and json.loads(done.stdout)["error"]["type"] == "UnsupportedError"
+
+
+def test_no_such_gpu(device):
+    done = tune("opforge.ops:CustomGELU", "--gpu", "3", **device)
+    assert done.returncode == 2 and "GPU 3: no such GPU" in done.stderr
+
+
+def test_choices_are_measured_kept_and_used(device):
+    words = ("opforge.ops:CustomGELU", "--dtype", "f32", "--largest", "10000", "--json")
+    done = tune(*words, **device)
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert {row["operator"] for row in content["rows"]} == {
+        "com.example::CustomGELU:1",
+        "com.example::CustomGELUGrad:1",
+    }
+    assert {row["klass"] for row in content["rows"]} == {0, 1}
+    for row in content["rows"]:
+        assert "as it is" in row["tried"] and len(row["tried"]) == 16 and row["refused"] == {}
+        assert 0 <= row["seconds"] <= row["untuned"]
+    kept = json.loads(Path(content["file"]).read_text())
+    assert kept["device"] == "Emulated GPU" and len(kept["rows"]) == len(content["rows"])
+    text = tune(*words[:-1], **device).stdout
+    assert "CustomGELU" in text and "rows kept in" in text
+
+
+def test_a_choice_that_computes_something_else_is_left_out():
+    from opforge.ops import custom_gelu
+    from opforge.verify.tuning import _same
+
+    x = np.linspace(-1, 1, 100, dtype=np.float32)
+    assert _same(custom_gelu, [x], [x * np.float32(1 + 1e-7)])
+    assert not _same(custom_gelu, [x], [x * np.float32(1 + 1e-3)])
+    holed = x.copy()
+    holed[7] = np.nan
+    assert not _same(custom_gelu, [x], [holed])
