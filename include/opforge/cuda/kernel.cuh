@@ -22,8 +22,8 @@
 
 #include "opforge/cuda/element.cuh"
 #include "opforge/cuda/launch.h"
-#include "opforge/cuda/tuning.h"
 #include "opforge/cuda/space.h"
+#include "opforge/cuda/tuning.h"
 #include "opforge/kernel.h"
 
 namespace opforge {
