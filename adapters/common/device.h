@@ -18,19 +18,23 @@ inline std::atomic<DeviceLoader>& device_loader() {
   return loader;
 }
 
+// Has the library with an operator's kernels for a device brought in; raises with the words of what is
+// missing. Takes no lock while the loader runs, which may want the lock of an interpreter.
+inline void load_device(const Plan& plan, int32_t device_type) {
+  const DeviceLoader loader = device_loader().load(std::memory_order_acquire);
+  if (loader == nullptr || device_type == OPFORGE_DEVICE_CPU) return;
+  std::string words(16384, '\0');
+  const int32_t status = loader(plan.key.c_str(), device_type, words.data(), words.size());
+  if (status != OPFORGE_STATUS_OK) throw Failure(status, words.c_str());
+}
+
 // The operator's kernel on a device, whose library is loaded where no kernel is known yet. A tensor on a
-// device never goes to the CPU by itself: where there is no kernel this raises with what is missing. Takes no
-// lock while the loader runs, which may want the lock of an interpreter.
+// device never goes to the CPU by itself: where there is no kernel this raises with what is missing.
 inline const opforge_kernel* device_kernel(const Plan& plan, const opforge_dtype* bound,
                                            int32_t device_type) {
   const size_t variables = plan.signature.types.size();
   if (const opforge_kernel* const found = plan.kernels.find(bound, variables, device_type)) return found;
-  const DeviceLoader loader = device_loader().load(std::memory_order_acquire);
-  if (loader != nullptr && device_type != OPFORGE_DEVICE_CPU) {
-    std::string words(16384, '\0');
-    const int32_t status = loader(plan.key.c_str(), device_type, words.data(), words.size());
-    if (status != OPFORGE_STATUS_OK) throw Failure(status, words.c_str());
-  }
+  load_device(plan, device_type);
   return plan.kernel(bound, device_type);
 }
 

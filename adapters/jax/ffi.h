@@ -92,6 +92,44 @@ struct ThreadCount {
   int64_t* count;
 };
 
+struct StreamGet {
+  size_t size;
+  Extension* extensions;
+  Context* context;
+  void* stream;
+};
+
+struct OrdinalGet {
+  size_t size;
+  Extension* extensions;
+  Context* context;
+  int32_t ordinal;
+};
+
+struct MemoryAllocate {
+  size_t size;
+  Extension* extensions;
+  Context* context;
+  size_t bytes;
+  size_t alignment;
+  void* data;
+};
+
+struct MemoryFree {
+  size_t size;
+  Extension* extensions;
+  Context* context;
+  size_t bytes;
+  void* data;
+};
+
+struct ErrorMessage {
+  size_t size;
+  Extension* extensions;
+  Error* error;
+  const char* message;
+};
+
 struct ErrorDestroy {
   size_t size;
   Extension* extensions;
@@ -105,18 +143,23 @@ struct Api {
   Version version;
   const Internal* internal;
   Error* (*create_error)(ErrorCreate*);
-  void* error_message;
+  void (*error_message)(ErrorMessage*);
   void (*destroy_error)(ErrorDestroy*);
   void* register_handler;
-  void* stream;
+  Error* (*stream)(StreamGet*);
   void* register_type;
   void* execution_context;
   void* set_state;
   void* get_state;
-  void* allocate;
-  void* free;
+  Error* (*allocate)(MemoryAllocate*);
+  Error* (*free)(MemoryFree*);
   Error* (*schedule)(Schedule*);
   Error* (*thread_count)(ThreadCount*);
+  void* create_future;
+  void* set_future;
+  void* fail_future;
+  void* run_id;
+  Error* (*ordinal)(OrdinalGet*);
 };
 
 struct CallFrame {

@@ -1,5 +1,5 @@
-// jax.cpp: every operator in JAX through one handler of XLA's foreign function interface. A call names its
-// operator by text, which survives serialisation; a pointer would not.
+// jax.cpp: every operator in JAX through two handlers of XLA's foreign function interface, one for the CPU
+// and one for CUDA. A call names its operator by text, which survives serialisation; a pointer would not.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -12,7 +12,9 @@
 #include "common/attributes.h"
 #include "common/bind.h"
 #include "common/context.h"
+#include "common/device.h"
 #include "common/plan.h"
+#include "jax/device.h"
 #include "jax/ffi.h"
 #include "jax/parallel.h"
 
@@ -202,7 +204,8 @@ void read_counts(const Plan& plan, const ffi::Attributes& given, std::string_vie
   }
 }
 
-void read_buffers(const Plan& plan, const ffi::Buffers& buffers, Small<opforge_tensor, 8>* tensors) {
+void read_buffers(const Plan& plan, const ffi::Buffers& buffers, opforge_device device,
+                  Small<opforge_tensor, 8>* tensors) {
   for (int64_t k = 0; k < buffers.count; ++k) {
     if (buffers.types[k] != ffi::kBuffer) {
       throw failure(OPFORGE_STATUS_TYPE, plan.where, "an argument of the call is no array");
@@ -210,7 +213,7 @@ void read_buffers(const Plan& plan, const ffi::Buffers& buffers, Small<opforge_t
     const auto& buffer = *static_cast<const ffi::Buffer*>(buffers.values[k]);
     opforge_tensor tensor{};
     tensor.data = buffer.data;
-    tensor.device = {OPFORGE_DEVICE_CPU, 0};
+    tensor.device = device;
     tensor.ndim = static_cast<int32_t>(buffer.rank);
     tensor.dtype = dtype_of(buffer.dtype);
     tensor.shape = buffer.dims;
@@ -232,7 +235,16 @@ void check_results(const Plan& plan, const Bound& bound, const Small<opforge_ten
   }
 }
 
-void call(const ffi::CallFrame& frame) {
+opforge_status run_on_cpu(const ffi::CallFrame& frame, const opforge_kernel& kernel, CallContext* context,
+                          const opforge_arguments& in, const opforge_arguments& out,
+                          const opforge_attribute* attributes) {
+  current_pool() = {frame.api, frame.context};
+  const opforge_status status = run_in(*context, kernel, in, out, attributes);
+  current_pool() = {};
+  return status;
+}
+
+void call(const ffi::CallFrame& frame, int32_t device_type) {
   int32_t type = 0;
   const void* name = attribute(frame.attributes, "operator", &type);
   if (name == nullptr || type != ffi::kString) {
@@ -240,9 +252,12 @@ void call(const ffi::CallFrame& frame) {
   }
   const auto& key = *static_cast<const ffi::Span*>(name);
   const Plan& plan = find({key.data, key.size});
+  const bool on_cpu = device_type == OPFORGE_DEVICE_CPU;
+  Device device(frame);
+  if (!on_cpu) device.open(plan.where);
   Small<opforge_tensor, 8> inputs, outputs;
-  read_buffers(plan, frame.arguments, &inputs);
-  read_buffers(plan, frame.results, &outputs);
+  read_buffers(plan, frame.arguments, {device_type, device.number()}, &inputs);
+  read_buffers(plan, frame.results, {device_type, device.number()}, &outputs);
   Small<int32_t, 8> counts;
   read_counts(plan, frame.attributes, "counts", plan.signature.inputs.size(), frame.arguments.count, &counts);
   Attributes attributes;
@@ -250,15 +265,15 @@ void call(const ffi::CallFrame& frame) {
   Bound bound;
   bind(plan, inputs.data(), counts.data(), attributes, &bound);
   check_results(plan, bound, outputs);
-  const opforge_kernel* kernel = plan.kernel(bound.types.data(), OPFORGE_DEVICE_CPU);
+  const opforge_kernel* kernel = device_kernel(plan, bound.types.data(), device_type);
   CallContext context(&parallel_chunks, kernel->data);
   const opforge_arguments in{inputs.data(), counts.data(), static_cast<int32_t>(inputs.size()),
                              static_cast<int32_t>(counts.size())};
   const opforge_arguments out{outputs.data(), bound.counts.data(), static_cast<int32_t>(outputs.size()),
                               static_cast<int32_t>(bound.counts.size())};
-  current_pool() = {frame.api, frame.context};
-  const opforge_status status = run_in(context, *kernel, in, out, attributes.data());
-  current_pool() = {};
+  if (!on_cpu) device.enter(&context, device_type);
+  const opforge_status status = on_cpu ? run_on_cpu(frame, *kernel, &context, in, out, attributes.data())
+                                       : run_in(context, *kernel, in, out, attributes.data());
   if (status != OPFORGE_STATUS_OK) throw kernel_failure(plan, status, context.text);
 }
 
@@ -298,6 +313,20 @@ bool answer_metadata(const ffi::CallFrame& frame) {
   return false;
 }
 
+ffi::Error* handle(ffi::CallFrame* frame, int32_t device_type) {
+  if (answer_metadata(*frame)) return nullptr;
+  if (frame->stage != ffi::kExecute) return nullptr;
+  try {
+    call(*frame, device_type);
+    return nullptr;
+  } catch (const Failure& problem) {
+    remember(problem);
+    return error_of(frame->api, problem.status, problem.what());
+  } catch (const std::exception& problem) {
+    return error_of(frame->api, OPFORGE_STATUS_INTERNAL, problem.what());
+  }
+}
+
 }  // namespace
 }  // namespace opforge::jax_host
 
@@ -306,26 +335,24 @@ using opforge::adapter::Plan;
 
 extern "C" {
 
-// The handler, registered with XLA as "opforge_call".
+// The handlers, registered with XLA as "opforge_call" for its platforms.
 OPFORGE_EXPORT ffi::Error* opforge_jax_call(ffi::CallFrame* frame) {
-  if (answer_metadata(*frame)) return nullptr;
-  if (frame->stage != ffi::kExecute) return nullptr;
-  try {
-    call(*frame);
-    return nullptr;
-  } catch (const opforge::adapter::Failure& problem) {
-    opforge::adapter::remember(problem);
-    return error_of(frame->api, problem.status, problem.what());
-  } catch (const std::exception& problem) {
-    return error_of(frame->api, OPFORGE_STATUS_INTERNAL, problem.what());
-  }
+  return handle(frame, OPFORGE_DEVICE_CPU);
+}
+OPFORGE_EXPORT ffi::Error* opforge_jax_call_cuda(ffi::CallFrame* frame) {
+  return handle(frame, OPFORGE_DEVICE_CUDA);
 }
 
 // Says which minor version of the interface the installed jaxlib has.
 OPFORGE_EXPORT void opforge_jax_set_version(int32_t minor) { state().minor = minor; }
 
-// Makes one operator of a table callable. Doing it again changes nothing; another one of that name is an
-// error.
+// Brings the kernels of a device where none is known yet.
+OPFORGE_EXPORT void opforge_jax_set_loader(opforge::adapter::DeviceLoader loader) {
+  opforge::adapter::device_loader().store(loader, std::memory_order_release);
+}
+
+// Makes one operator of a table callable; the row of another library adds its kernels. Another operator of
+// that name is an error.
 OPFORGE_EXPORT int32_t opforge_jax_define(const opforge_operator* table, char* error, size_t size) {
   return opforge::adapter::guarded(
       error, size,

@@ -24,6 +24,7 @@ struct TypeInfo;
 struct TensorInfo;
 struct Attribute;
 struct Allocator;
+struct MemoryInfo;
 struct CustomOp;
 struct ValueInfo;
 struct HardwareDevice;
@@ -59,7 +60,10 @@ enum Presence : int32_t { kRequired, kOptional, kVariadic };
   X(62, 1, GetDimensions, Status*, (const TensorInfo*, int64_t*, size_t))                                    \
   X(63, 1, GetSymbolicDimensions, Status*, (const TensorInfo*, const char**, size_t))                        \
   X(65, 1, GetTensorTypeAndShape, Status*, (const Value*, TensorInfo**))                                     \
+  X(72, 1, MemoryInfoGetId, Status*, (const MemoryInfo*, int32_t*))                                          \
+  X(75, 1, AllocatorAlloc, Status*, (Allocator*, size_t, void**))                                            \
   X(76, 1, AllocatorFree, Status*, (Allocator*, void*))                                                      \
+  X(77, 1, AllocatorGetInfo, Status*, (const Allocator*, const MemoryInfo**))                                \
   X(78, 1, GetAllocatorWithDefaultOptions, Status*, (Allocator**))                                           \
   X(85, 1, KernelInfoGetAttribute_float, Status*, (const KernelInfo*, const char*, float*))                  \
   X(86, 1, KernelInfoGetAttribute_int64, Status*, (const KernelInfo*, const char*, int64_t*))                \
@@ -69,8 +73,10 @@ enum Presence : int32_t { kRequired, kOptional, kVariadic };
   X(93, 1, ReleaseStatus, void, (Status*))                                                                   \
   X(98, 1, ReleaseTypeInfo, void, (TypeInfo*))                                                               \
   X(99, 1, ReleaseTensorTypeAndShapeInfo, void, (TensorInfo*))                                               \
+  X(132, 5, ReleaseAllocator, void, (Allocator*))                                                            \
   X(162, 8, KernelInfoGetAttributeArray_float, Status*, (const KernelInfo*, const char*, float*, size_t*))   \
   X(163, 8, KernelInfoGetAttributeArray_int64, Status*, (const KernelInfo*, const char*, int64_t*, size_t*)) \
+  X(193, 10, KernelContext_GetGPUComputeStream, Status*, (const KernelContext*, void**))                     \
   X(230, 14, KernelInfo_GetInputCount, Status*, (const KernelInfo*, size_t*))                                \
   X(231, 14, KernelInfo_GetOutputCount, Status*, (const KernelInfo*, size_t*))                               \
   X(232, 14, KernelInfo_GetInputName, Status*, (const KernelInfo*, size_t, char*, size_t*))                  \
@@ -85,6 +91,9 @@ enum Presence : int32_t { kRequired, kOptional, kVariadic };
   X(272, 17, ReadOpAttr, Status*, (const Attribute*, int32_t, void*, size_t, size_t*))                       \
   X(274, 17, KernelContext_ParallelFor, Status*,                                                             \
     (const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*))                                  \
+  X(277, 18, KernelContext_GetScratchBuffer, Status*,                                                        \
+    (const KernelContext*, const MemoryInfo*, size_t, void**))                                               \
+  X(278, 18, KernelInfoGetAllocator, Status*, (const KernelInfo*, int32_t, Allocator**))                     \
   X(238, 14, GetSessionConfigEntry, Status*, (const SessionOptions*, const char*, char*, size_t*))           \
   X(289, 22, GetValueInfoName, Status*, (const ValueInfo*, const char**))                                    \
   X(307, 22, HardwareDevice_Type, int32_t, (const HardwareDevice*))                                          \

@@ -8,6 +8,7 @@
 #include "common/bind.h"
 #include "common/context.h"
 #include "onnxruntime/attributes.h"
+#include "onnxruntime/device.h"
 
 namespace opforge::onnxruntime_host {
 
@@ -35,6 +36,8 @@ struct Node {
   const Definition* definition = nullptr;
   const opforge_kernel* kernel = nullptr;
   NodeAttributes attributes;
+  opforge_device device{OPFORGE_DEVICE_CPU, 0};
+  DeviceMemory memory;
   // Per input and output of the node its place in the context, -1 where it is not there. A node that stands
   // for itself has its own places; one in a claimed graph has those of the graph, where inputs that are equal
   // are one, and outputs that nobody reads are gone.
@@ -44,6 +47,9 @@ struct Node {
 class Call {
  public:
   Call(const Node& node, KernelContext* context) : node_(node), plan_(*node.definition), context_(context) {}
+  ~Call() {
+    for (void* memory : borrowed_) node_.memory.free(memory);
+  }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
@@ -55,6 +61,8 @@ class Call {
 
  private:
   void read_input(size_t index, size_t parameter);
+  void* borrow(size_t bytes);
+  static void* scratch(opforge_context* context, size_t bytes, size_t alignment);
   static opforge_status divide(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
                                void* user);
 
@@ -65,6 +73,8 @@ class Call {
   Small<int32_t, 8> counts_, places_;
   std::vector<std::unique_ptr<int64_t[]>> dims_;
   std::vector<std::unique_ptr<char[]>> unwanted_;
+  void* stream_ = nullptr;    // of a node on a GPU
+  Small<void*, 4> borrowed_;  // memory of its device
   Bound bound_;
 };
 
@@ -80,7 +90,7 @@ inline void Call::read_input(size_t index, size_t parameter) {
                   "nothing");
   }
   opforge_tensor view{};
-  view.device = {OPFORGE_DEVICE_CPU, 0};
+  view.device = node_.device;
   view.dtype = Definition::dtype(plan_.signature.inputs[parameter], node_.kernel->dtypes);
   size_t rank = 0;
   if (api().GetTensorElementTypeAndShapeDataReference != nullptr) {
@@ -105,7 +115,7 @@ inline void Call::read_input(size_t index, size_t parameter) {
 
 inline void Call::allocate(int32_t flat, const int64_t* shape, int32_t rank) {
   opforge_tensor view{};
-  view.device = {OPFORGE_DEVICE_CPU, 0};
+  view.device = node_.device;
   view.ndim = rank;
   view.dtype = bound_.dtype(flat);
   view.shape = const_cast<int64_t*>(shape);
@@ -121,8 +131,12 @@ inline void Call::allocate(int32_t flat, const int64_t* shape, int32_t rank) {
   } else {  // the kernel writes it all the same
     size_t bytes = view.dtype.bits / 8u;
     for (int32_t d = 0; d < rank; ++d) bytes *= static_cast<size_t>(shape[d]);
-    unwanted_.push_back(std::make_unique<char[]>(bytes + 1));
-    view.data = unwanted_.back().get();
+    if (node_.device.type == OPFORGE_DEVICE_CPU) {
+      unwanted_.push_back(std::make_unique<char[]>(bytes + 1));
+      view.data = unwanted_.back().get();
+    } else {
+      view.data = borrow(bytes);
+    }
   }
   outputs_[static_cast<size_t>(flat)] = view;
 }
@@ -133,7 +147,28 @@ inline opforge_status Call::divide(opforge_context* context, int64_t n, int64_t 
   return context_functions::parallel_for(context, n, grain, body, user);
 }
 
+inline void* Call::borrow(size_t bytes) {
+  borrowed_.push_back(node_.memory.allocate(context_, stream_, bytes, plan_.where));
+  return borrowed_.back();
+}
+
+// opforge_context::scratch of nodes on a GPU.
+inline void* Call::scratch(opforge_context* context, size_t bytes, size_t alignment) {
+  constexpr size_t kAligned = 256;  // what the allocators of devices give
+  const size_t more = alignment > kAligned ? alignment : 0;
+  if (bytes + more < bytes) return nullptr;
+  try {
+    Call& self = *static_cast<Call*>(context_functions::whole(context).call);
+    const auto address = reinterpret_cast<uintptr_t>(self.borrow(bytes + more));
+    return reinterpret_cast<void*>(more == 0 ? address : (address + more - 1) / more * more);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 inline void Call::run() {
+  if (node_.device.type != OPFORGE_DEVICE_CPU)
+    check(api().KernelContext_GetGPUComputeStream(context_, &stream_), plan_.where);
   const detail::Signature& signature = plan_.signature;
   const size_t parameters = signature.inputs.size();
   counts_.resize(parameters);
@@ -159,6 +194,11 @@ inline void Call::run() {
   context.allocate = &allocate_late<Call>;
   context.call = this;
   context.base.parallel_for = &divide;
+  if (node_.device.type != OPFORGE_DEVICE_CPU) {
+    context.base.device = node_.device;
+    context.base.stream = stream_;
+    context.base.scratch = &scratch;
+  }
   const opforge_arguments in{inputs_.data(), counts_.data(), static_cast<int32_t>(inputs_.size()),
                              static_cast<int32_t>(counts_.size())};
   const opforge_arguments out{outputs_.data(), bound_.counts.data(), static_cast<int32_t>(outputs_.size()),

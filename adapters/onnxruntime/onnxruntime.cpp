@@ -40,7 +40,7 @@ void register_with(SessionOptions* options) {
   registry().search("opforge.onnxruntime.library()");
   const Keys keys = std::exchange(selection(), {});
   const std::lock_guard<std::mutex> guard(registry().lock);
-  for (CustomOpDomain* domain : domains_of(registry().chosen(keys), nullptr))
+  for (CustomOpDomain* domain : domains_of(registry().chosen(keys)))
     check(api().AddCustomOpDomain(options, domain), "AddCustomOpDomain");
 }
 

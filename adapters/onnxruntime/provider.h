@@ -52,7 +52,7 @@ inline const Definition* definition_of(const GraphNode* node) {
   return found == registry().definitions.end() ? nullptr : found->second.get();
 }
 
-// The kernel for a node's dtypes, or NULL where there is none for them or they are not known.
+// The CPU's kernel for a node's dtypes, or NULL where there is none for them or they are not known.
 inline const opforge_kernel* kernel_of(const Definition& definition, const GraphNode* node) {
   const std::vector<int32_t> types = input_types(node);
   const auto& inputs = definition.signature.inputs;
@@ -62,13 +62,7 @@ inline const opforge_kernel* kernel_of(const Definition& definition, const Graph
     const detail::Parameter& input = inputs[std::min(k, inputs.size() - 1)];
     if (input.variable >= 0 && types[k] != 0) bound[static_cast<size_t>(input.variable)] = dtype_of(types[k]);
   }
-  for (int32_t k = 0; k < definition.table->n_kernels; ++k) {
-    const opforge_kernel* const kernel = definition.table->kernels[k];
-    bool fits = kernel->device_type == OPFORGE_DEVICE_CPU;
-    for (size_t v = 0; fits && v < bound.size(); ++v) fits = detail::same(kernel->dtypes[v], bound[v]);
-    if (fits) return kernel;
-  }
-  return nullptr;
+  return definition.kernels.find(bound.data(), bound.size(), OPFORGE_DEVICE_CPU);
 }
 
 // ---- claiming

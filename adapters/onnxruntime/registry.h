@@ -33,6 +33,8 @@ inline Status* create_kernel(const CustomOp* op, const void* const*, const Kerne
     auto node = std::make_unique<Node>();
     node->definition = op->definition;
     node->kernel = op->kernel;
+    if (op->kernel->device_type != OPFORGE_DEVICE_CPU)
+      node->device = {op->kernel->device_type, node->memory.open(info, op->definition->where)};
     KernelAttributes(info, *op->definition).read(&node->attributes);
     check_shapes(*op->definition, info, node->attributes.values);
     size_t inputs = 0, outputs = 0;
@@ -89,10 +91,13 @@ inline const CustomOp* make_op(const Definition& definition, const opforge_kerne
 // ---- domains
 
 // Called under the lock.
-inline const std::vector<CustomOpDomain*>& domains_of(const std::vector<const Definition*>& definitions,
-                                                      const char* provider) {
-  std::string key = provider ? provider : "";
-  for (const Definition* definition : definitions) key += "\n" + definition->key;
+inline const std::vector<CustomOpDomain*>& domains_of(const std::vector<const Definition*>& definitions) {
+  std::string key;  // a library for another device may have come since the last registration
+  for (const Definition* definition : definitions) {
+    int32_t kernels = 0;
+    definition->kernels.each([&](const opforge_kernel&) { ++kernels; });
+    key += definition->key + " " + std::to_string(kernels) + "\n";
+  }
   auto& made = registry().domains[key];
   if (!made.empty()) return made;
   std::map<std::string, CustomOpDomain*> by_name;
@@ -100,11 +105,11 @@ inline const std::vector<CustomOpDomain*>& domains_of(const std::vector<const De
     CustomOpDomain*& domain = by_name[definition->table->domain];
     if (domain == nullptr)
       check(api().CreateCustomOpDomain(definition->table->domain, &domain), definition->key);
-    for (int32_t k = 0; k < definition->table->n_kernels; ++k) {
-      const opforge_kernel& kernel = *definition->table->kernels[k];
-      if (kernel.device_type != OPFORGE_DEVICE_CPU) continue;
-      check(api().CustomOpDomain_Add(domain, make_op(*definition, kernel, provider)), definition->key);
-    }
+    definition->kernels.each([&](const opforge_kernel& kernel) {
+      const ProviderRow* const row = provider_of(kernel.device_type);
+      if (row == nullptr) return;
+      check(api().CustomOpDomain_Add(domain, make_op(*definition, kernel, row->name)), definition->key);
+    });
   }
   for (const auto& [name, domain] : by_name) made.push_back(domain);
   return made;

@@ -23,6 +23,11 @@ struct Construction;
 struct KernelContext;
 struct Tensor;
 
+struct AllocatorAttributes {
+  size_t size;
+  unsigned char on_host;
+};
+
 enum Code : int32_t {
   kOk = 0,
   kInvalidArgument = 3,
@@ -82,6 +87,9 @@ enum Code : int32_t {
   X(TF_NumOutputs, int, (KernelContext*))                                                                   \
   X(TF_GetInput, void, (KernelContext*, int, Tensor**, Status*))                                            \
   X(TF_AllocateOutput, Tensor*, (KernelContext*, int, int32_t, const int64_t*, int, size_t, Status*))       \
+  X(TF_AllocateTemp, Tensor*,                                                                               \
+    (KernelContext*, int32_t, const int64_t*, int, const AllocatorAttributes*, Status*))                    \
+  X(TF_GetDeviceId, int, (KernelContext*))                                                                  \
   X(TF_DeleteTensor, void, (Tensor*))                                                                       \
   X(TF_NumDims, int, (const Tensor*))                                                                       \
   X(TF_Dim, int64_t, (const Tensor*, int))                                                                  \

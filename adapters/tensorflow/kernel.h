@@ -11,12 +11,14 @@
 #include "common/pool.h"
 #include "tensorflow/api.h"
 #include "tensorflow/definition.h"
+#include "tensorflow/device.h"
 
 namespace opforge::tensorflow_host {
 
 // A node of a graph. Several threads may run it at one time, so it is read only.
 struct Node {
   const Definition* definition = nullptr;
+  int32_t device_type = OPFORGE_DEVICE_CPU;
   Attributes attributes;
   std::vector<std::unique_ptr<char[]>> texts;
   Small<int32_t, 8> counts;         // tensors per input parameter
@@ -109,10 +111,12 @@ inline void Reader::attribute(const detail::Attribute& declared, const std::stri
   status_.check(definition_.where);
 }
 
-inline void* create_node(const Definition& definition, Construction* construction) {
+inline void* create_node(const Definition& definition, int32_t device_type, Construction* construction) {
   try {
     auto node = std::make_unique<Node>();
     node->definition = &definition;
+    node->device_type = device_type;
+    if (device_type != OPFORGE_DEVICE_CPU) prepare_device(definition, device_type);
     Reader reader(construction, definition);
     for (const std::string& count : definition.input_counts)
       node->counts.push_back(count.empty() ? 1 : static_cast<int32_t>(reader.integer(count)));
@@ -149,6 +153,7 @@ class Call {
 
  private:
   void read_inputs(const Node& node);
+  static void* scratch(opforge_context* context, size_t bytes, size_t alignment);
 
   static Status* status() {
     static thread_local const OwnStatus own;  // TensorFlow's functions set it anew
@@ -162,6 +167,7 @@ class Call {
 
   KernelContext* context_;
   const Node* node_ = nullptr;
+  opforge_device device_{OPFORGE_DEVICE_CPU, 0};
   Small<Tensor*, 8> owned_;
   Small<opforge_tensor, 8> inputs_, outputs_;
   Small<int64_t, 24> dims_;  // of inputs
@@ -182,7 +188,7 @@ inline void Call::read_inputs(const Node& node) {
     owned_.push_back(tensor);
     opforge_tensor view{};
     view.data = api().TF_TensorData(tensor);
-    view.device = {OPFORGE_DEVICE_CPU, 0};
+    view.device = device_;
     view.ndim = api().TF_NumDims(tensor);
     view.dtype = dtype_of(api().TF_TensorType(tensor));
     for (int32_t d = 0; d < view.ndim; ++d) dims_.push_back(api().TF_Dim(tensor, d));
@@ -207,15 +213,33 @@ inline void Call::allocate(int32_t index, const int64_t* shape, int32_t rank) {
   opforge_tensor& view = outputs_[static_cast<size_t>(index)];
   view = {};
   view.data = api().TF_TensorData(tensor);
-  view.device = {OPFORGE_DEVICE_CPU, 0};
+  view.device = device_;
   view.ndim = rank;
   view.dtype = dtype;
   view.shape = const_cast<int64_t*>(shape);  // the ABI's tensors are DLPack's; kernels only read it
 }
 
+// opforge_context::scratch of nodes on a GPU.
+inline void* Call::scratch(opforge_context* context, size_t bytes, size_t alignment) {
+  constexpr size_t kAligned = 64;  // what TensorFlow's allocators give at least
+  constexpr int32_t kBytes = 4;    // TF_UINT8
+  const AllocatorAttributes attributes{sizeof(AllocatorAttributes), 0};
+  const size_t more = alignment > kAligned ? alignment : 0;
+  const auto size = static_cast<int64_t>(bytes == 0 ? 1 : bytes + more);
+  if (size < 0 || static_cast<size_t>(size) < bytes) return nullptr;
+  Call& self = *static_cast<Call*>(context_functions::whole(context).call);
+  Tensor* const tensor = api().TF_AllocateTemp(self.context_, kBytes, &size, 1, &attributes, status());
+  if (api().TF_GetCode(status()) != kOk || tensor == nullptr) return nullptr;
+  self.owned_.push_back(tensor);
+  const auto address = reinterpret_cast<uintptr_t>(api().TF_TensorData(tensor));
+  return reinterpret_cast<void*>(more == 0 ? address : (address + more - 1) / more * more);
+}
+
 inline void Call::run(const Node& node) {
   const Definition& definition = *node.definition;
   node_ = &node;
+  const bool on_cpu = node.device_type == OPFORGE_DEVICE_CPU;
+  if (!on_cpu) device_ = {node.device_type, api().TF_GetDeviceId(context_)};
   read_inputs(node);
   bind(definition, inputs_.data(), node.counts.data(), node.attributes, &bound_);
   for (size_t k = 0; k < bound_.counts.size(); ++k) {
@@ -226,11 +250,16 @@ inline void Call::run(const Node& node) {
   for (int32_t k = 0; k < bound_.outputs(); ++k) {
     if (bound_.known(k)) allocate(k, bound_.sizes(k), bound_.rank(k));
   }
-  const opforge_kernel* kernel = definition.kernel(bound_.types.data(), OPFORGE_DEVICE_CPU);
+  const opforge_kernel* kernel = device_kernel(definition, bound_.types.data(), node.device_type);
   // TensorFlow's C API offers kernels no thread pool.
   CallContext context(&pool_chunks, kernel->data);
   context.allocate = &allocate_late<Call>;
   context.call = this;
+  if (!on_cpu) {
+    context.base.device = device_;
+    context.base.stream = stream_of(context_, definition.where);
+    context.base.scratch = &scratch;
+  }
   const opforge_arguments in{inputs_.data(), node.counts.data(), static_cast<int32_t>(inputs_.size()),
                              static_cast<int32_t>(node.counts.size())};
   const opforge_arguments out{outputs_.data(), bound_.counts.data(), static_cast<int32_t>(outputs_.size()),

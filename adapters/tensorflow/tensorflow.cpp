@@ -32,13 +32,14 @@ State& state() {
 
 struct Functions {
   void* (*create)(Construction*);
+  void* (*create_on_cuda)(Construction*);
   void (*shape)(ShapeContext*, Status*);
   void* (*refuse)(Construction*);
 };
 
-template <size_t Slot>
+template <size_t Slot, int32_t DeviceType>
 void* create_in(Construction* construction) {
-  return create_node(*state().slots[Slot], construction);
+  return create_node(*state().slots[Slot], DeviceType, construction);
 }
 
 template <size_t Slot>
@@ -68,7 +69,8 @@ void* refuse_in(Construction* construction) {
 
 template <size_t... Slot>
 constexpr std::array<Functions, sizeof...(Slot)> make_pool(std::index_sequence<Slot...>) {
-  return {{Functions{&create_in<Slot>, &shape_in<Slot>, &refuse_in<Slot>}...}};
+  return {{Functions{&create_in<Slot, OPFORGE_DEVICE_CPU>, &create_in<Slot, OPFORGE_DEVICE_CUDA>,
+                     &shape_in<Slot>, &refuse_in<Slot>}...}};
 }
 
 constexpr std::array<Functions, kSlots> kPool = make_pool(std::make_index_sequence<kSlots>());
@@ -116,8 +118,12 @@ void define(const opforge_operator* table, const std::string& name) {
   all.names[name] = slot;
   const Definition& self = *all.slots[slot];
   define_op(self, kPool[slot]);
+  // TensorFlow moves a node without a kernel for the GPU to the CPU, and its tensors with it, and says
+  // nothing; so there is one, which raises where it finds no kernel of ours.
   define_kernel(self, "CPU", kPool[slot].create);
+  define_kernel(self, "GPU", kPool[slot].create_on_cuda);
   define_kernel(self, "XLA_CPU_JIT", kPool[slot].refuse);
+  define_kernel(self, "XLA_GPU_JIT", kPool[slot].refuse);
 }
 
 }  // namespace
@@ -137,7 +143,18 @@ OPFORGE_EXPORT int32_t opforge_tensorflow_open(const char* library, char* error,
   });
 }
 
-// Registers one operator of a table under this name. Doing it again changes nothing.
+// Brings the kernels of a device, and what reads its stream, where they are not there yet.
+OPFORGE_EXPORT void opforge_tensorflow_set_loader(opforge::adapter::DeviceLoader loader) {
+  opforge::adapter::device_loader().store(loader, std::memory_order_release);
+}
+
+// What reads the stream of a kernel's context: opforge_tensorflow_stream of stream.cpp.
+OPFORGE_EXPORT void opforge_tensorflow_set_stream(StreamFunction function) {
+  stream_function().store(function, std::memory_order_release);
+}
+
+// Registers one operator of a table under this name. Doing it again changes nothing; the row of another
+// library adds its kernels.
 OPFORGE_EXPORT int32_t opforge_tensorflow_define(const opforge_operator* table, const char* name, char* error,
                                                  size_t size) {
   return guarded(error, size, [&] { define(table, name); });

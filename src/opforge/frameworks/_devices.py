@@ -21,8 +21,13 @@ DeviceLoader: Final = ctypes.CFUNCTYPE(
 _INTERNAL: Final = 7
 
 
-def device_loader(entries: Entries[Any]) -> Callable[..., int]:
-    """Return a function for a host's adapter to call, from any thread; the host keeps it for the process."""
+def device_loader(entries: Entries[Any], prepare: Callable[[], None] | None = None) -> Callable[..., int]:
+    """Return a function for a host's adapter to call, from any thread; the host keeps it for the process.
+
+    Args:
+        entries: what is registered with the host.
+        prepare: what the host needs besides kernels; called first.
+    """
 
     def load(key: bytes, device_type: int, words: Any, size: int) -> int:  # noqa: ANN401 - a ctypes pointer
         try:
@@ -30,6 +35,8 @@ def device_loader(entries: Entries[Any]) -> Callable[..., int]:
                 raise UnsupportedError(
                     "no kernels are built for this device", where=key.decode(), got=f"device type {device_type}"
                 )
+            if prepare is not None:
+                prepare()
             entries.load_device(key.decode(), DEVICE_TYPES[device_type])
         except Exception as error:  # nothing may leave through the adapter
             text = OpforgeError._message(error) if isinstance(error, OpforgeError) else f"{key.decode()}: {error!r}"

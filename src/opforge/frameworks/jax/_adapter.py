@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import jax
 
 from opforge._paths import library_dir
 from opforge.build.native import call_native, load_native
+from opforge.frameworks._devices import DeviceLoader
 
 __all__ = ["TARGET", "Adapter", "adapter"]
 
@@ -21,11 +23,16 @@ TARGET: Final = "opforge_call"
 _NEWEST: Final = 3  # minor version of the interface that the adapter was written for
 
 
+_HANDLERS: Final = {"cpu": "opforge_jax_call", "CUDA": "opforge_jax_call_cuda"}
+"""Platforms, as XLA calls them, and the adapter's handler for each; a platform that this process lacks does no
+harm."""
+
+
 class Adapter:
     """The loaded adapter of this process."""
 
     def __init__(self, path: Path) -> None:
-        """Load it and register its handler with XLA.
+        """Load it and register its handlers with XLA.
 
         Raises:
             MissingOperatorError: the file is not there.
@@ -36,7 +43,13 @@ class Adapter:
         self._define.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         self._define.restype = ctypes.c_int32
         self._library.opforge_jax_set_version(ctypes.c_int32(min(interface_version(), _NEWEST)))
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(self._library.opforge_jax_call), platform="cpu")
+        self.loader: Callable[..., int] | None = None
+        self._set_loader = self._library.opforge_jax_set_loader
+        self._set_loader.argtypes = [DeviceLoader]
+        self._set_loader.restype = None
+        for platform, handler in _HANDLERS.items():
+            function = jax.ffi.pycapsule(getattr(self._library, handler))
+            jax.ffi.register_ffi_target(TARGET, function, platform=platform)
 
     def define(self, operator: int) -> None:
         """Make the operator whose ``opforge_operator`` lies at this address callable.
@@ -45,6 +58,11 @@ class Adapter:
             OpforgeError: another operator of this name is there, or the table is not one of this version.
         """
         call_native(self._define, operator)
+
+    def set_loader(self, loader: Callable[..., int]) -> None:
+        """Say what brings the kernels of a device when a call on it comes; kept for the process."""
+        self.loader = loader
+        self._set_loader(loader)
 
 
 @functools.cache

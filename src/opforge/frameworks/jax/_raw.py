@@ -12,6 +12,7 @@ from opforge.errors import UnsupportedError
 from opforge.frameworks.jax import _batching
 from opforge.frameworks.jax._adapter import TARGET
 from opforge.frameworks.jax._entries import Entry
+from opforge.frameworks.jax._lowering import formula_call
 from opforge.schema import ABSENT, Binding, DType, Guards
 from opforge.schema.attributes import AttributeValue
 
@@ -110,10 +111,14 @@ def raw(entry: Entry, static: Static) -> Callable[..., tuple[Any, ...]]:
         binding = infer(entry, static, tensors)
         rows = zip(binding.output_shapes, binding.output_dtypes, strict=True)
         results = [_result(entry, shape, dtype) for shape, dtype in rows]
-        made = jax.ffi.ffi_call(TARGET, results, has_side_effect=not entry.is_pure)(
-            *tensors, operator=entry.key, **given
-        )
-        return tuple(made)
+        foreign = jax.ffi.ffi_call(TARGET, results, has_side_effect=not entry.is_pure)
+
+        def custom(*operands: Any) -> Sequence[Any]:  # noqa: ANN401
+            return cast("Sequence[Any]", foreign(*operands, operator=entry.key, **given))
+
+        if entry.is_formula:
+            return tuple(formula_call(entry, attributes, results, custom, tensors))
+        return tuple(custom(*tensors))
 
     batched = jax.custom_batching.custom_vmap(call)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 from opforge._environment import check_runtime_variables
 from opforge._paths import library_dir
 from opforge.build.native import call_native, load_native, native_file
+from opforge.frameworks._devices import DeviceLoader
 
 __all__ = ["Adapter", "adapter"]
 
@@ -34,6 +36,11 @@ class Adapter:
         self._library = load_native(path, _WHAT)
         text = ctypes.c_char_p, ctypes.c_size_t
         self._library.opforge_tensorflow_open.argtypes = [ctypes.c_char_p, *text]
+        self.loader: Callable[..., int] | None = None
+        self._library.opforge_tensorflow_set_loader.argtypes = [DeviceLoader]
+        self._library.opforge_tensorflow_set_loader.restype = None
+        self._library.opforge_tensorflow_set_stream.argtypes = [ctypes.c_void_p]
+        self._library.opforge_tensorflow_set_stream.restype = None
         self._library.opforge_tensorflow_define.argtypes = [ctypes.c_void_p, ctypes.c_char_p, *text]
         call_native(self._library.opforge_tensorflow_open, str(_framework()).encode())
 
@@ -44,6 +51,15 @@ class Adapter:
             OpforgeError: another operator has the name, or TensorFlow has no tensors of one of its types.
         """
         call_native(self._library.opforge_tensorflow_define, operator, name.encode())
+
+    def set_loader(self, loader: Callable[..., int]) -> None:
+        """Say what brings the kernels of a device when a node on it comes; kept for the process."""
+        self.loader = loader
+        self._library.opforge_tensorflow_set_loader(loader)
+
+    def set_stream(self, function: int) -> None:
+        """Give the address of ``opforge_tensorflow_stream``."""
+        self._library.opforge_tensorflow_set_stream(function)
 
 
 def _framework() -> Path:

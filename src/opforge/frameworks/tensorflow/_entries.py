@@ -13,6 +13,7 @@ from tensorflow.python.framework import _pywrap_python_op_gen, op_def_registry
 from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError
 from opforge.frameworks import _entries
+from opforge.frameworks._devices import device_loader
 from opforge.frameworks._entries import Entries, described
 from opforge.frameworks._names import tensorflow_name
 from opforge.frameworks.tensorflow._adapter import adapter
@@ -56,7 +57,10 @@ def _make(operator: LibraryOperator) -> Entry:
             hint="rename the operator, or restart the process",
         )
     fields = described(operator)
-    adapter().define(operator.address, name)
+    native = adapter()
+    native.define(operator.address, name)
+    if native.loader is None:
+        native.set_loader(device_loader(ENTRIES, _prepare_device))
     definition = op_def_registry.get(name)
     counters = {argument.number_attr for argument in (*definition.input_arg, *definition.output_arg)}
     return Entry(
@@ -67,6 +71,16 @@ def _make(operator: LibraryOperator) -> Entry:
         input_counts=tuple(argument.number_attr for argument in definition.input_arg),
         output_counts=tuple(argument.number_attr for argument in definition.output_arg),
     )
+
+
+def _serve(entry: Entry, operator: LibraryOperator) -> None:
+    adapter().define(operator.address, entry.name)
+
+
+def _prepare_device() -> None:
+    from opforge.frameworks.tensorflow._stream import stream_function
+
+    adapter().set_stream(stream_function())
 
 
 def _complete(entry: Entry) -> None:
@@ -93,5 +107,5 @@ def _function(definition: Any) -> Callable[..., Any]:  # noqa: ANN401 - an OpDef
     return cast("Callable[..., Any]", functions[0])
 
 
-ENTRIES: Final = Entries("TensorFlow", "opforge.tensorflow", _make, _complete)
+ENTRIES: Final = Entries("TensorFlow", "opforge.tensorflow", _make, _complete, _serve)
 all_entries = ENTRIES.all
