@@ -1,4 +1,4 @@
-"""XLA's side of a call on a GPU: a call frame, and functions that hand out the host's memory and a stream that is none."""
+"""XLA's side of a call on a GPU: a call frame, and functions that hand out memory of the host and no real stream."""
 
 from __future__ import annotations
 

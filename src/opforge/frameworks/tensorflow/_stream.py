@@ -1,7 +1,7 @@
 """What reads the CUDA stream of a kernel in TensorFlow, compiled once per version against the installed one.
 
 TensorFlow's C API gives no stream of the GPUs that TensorFlow serves itself, and the C++ classes that have it change
-with every version. The first operator on a GPU builds the function, in some 5 seconds; a process without one never does.
+with every version. The first operator on a GPU builds the function, in some 5 seconds; without one it is never built.
 """
 
 from __future__ import annotations
