@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from opforge.errors import UnsupportedError
 
-__all__ = ["includes", "rewrite"]
+__all__ = ["Launched", "includes", "launches", "rewrite"]
 
 _TOKENS = re.compile(
     r"""
@@ -72,6 +72,34 @@ def rewrite(text: str, path: str) -> str:
 def includes(text: str) -> Iterator[str]:
     """Give the names that the source includes in quotes."""
     yield from re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', text, re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch in a source.
+
+    Attributes:
+        line: where its ``<<<`` stands.
+        kernel: what is launched.
+        configuration: blocks, threads, and where they are given shared memory and stream.
+    """
+
+    line: int
+    kernel: str
+    configuration: tuple[str, ...]
+
+
+def launches(text: str) -> Iterator[Launched]:
+    """Give every launch of a kernel in a source; comments and strings are passed over."""
+    for found in _TOKENS.finditer(text):
+        if found["launch"] is None:
+            continue
+        end = text.find(">>>", found.end())
+        inner = text[found.end() : end if end >= 0 else found.end()]
+        plain = re.sub(r"//[^\n]*|/\*.*?\*/", " ", inner, flags=re.DOTALL)
+        parts = tuple(part.strip() for part in _split(plain))
+        kernel = text[_callee(text, found.start()) : found.start()].strip()
+        yield Launched(text.count("\n", 0, found.start()) + 1, kernel, parts)
 
 
 def _newlines(text: str, end: int, count: int) -> str:

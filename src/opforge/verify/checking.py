@@ -13,6 +13,7 @@ from opforge.errors import ArgumentError, OpforgeError, ToolchainError
 from opforge.schema import Operator
 from opforge.verify import (
     _contract_checks,
+    _cuda_source_checks,
     _derivative_checks,
     _engine_checks,
     _gradient_checks,
@@ -186,6 +187,7 @@ _Parts = Iterator[tuple[str, Callable[[], Iterator[Row]]]]
 
 def _operator_parts(operator: Operator, level: Level, seed: int, used: list[Host], *, engines: bool) -> _Parts:
     yield "schema", lambda: _operator_checks.schema(operator)
+    yield "streams", partial(_cuda_source_checks.streams, operator)
     for host in used:
         yield from _host_parts(operator, host, level, seed)
     if operator.gradient is not None:
