@@ -226,7 +226,8 @@ typedef struct opforge_library {
   const opforge_operator* const* operators;
   int32_t n_operators;
   int32_t reserved0;
-  void* reserved[8];
+  const char* architectures; /* of devices whose code it embeds, "sm_80 sm_90 compute_90"; NULL or "": none */
+  void* reserved[7];
 } opforge_library;
 
 /* What the caller offers to the library. */

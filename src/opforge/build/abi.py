@@ -215,7 +215,8 @@ class Library(Structure):
         ("operators", POINTER(POINTER(Operator))),
         ("n_operators", c_int32),
         ("reserved0", c_int32),
-        ("reserved", c_void_p * 8),
+        ("architectures", c_char_p),
+        ("reserved", c_void_p * 7),
     )
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opforge.build import abi
 from opforge.build.cache import Made, open_cache
 from opforge.build.compile import compile_units, link
-from opforge.build.flags import Profile, compile_flags, default_profile, link_flags, sanitize_flags
+from opforge.build.flags import Profile, compile_flags, default_profile, link_flags, sanitize_flags, shown_flags
 from opforge.build.plan import LibraryPlan
 from opforge.build.toolchain import Compiler, find_compiler
 from opforge.codegen import Unit, kernel_units, table_unit
 from opforge.codegen.units import cpp_string
 
-__all__ = ["build_library", "current_content"]
+__all__ = ["Recipe", "build", "build_library", "current_content"]
 
 
 def build_library(
@@ -43,26 +43,57 @@ def build_library(
     """
     compiler = compiler or find_compiler()
     profile = profile or default_profile()
+    flags = compile_flags(compiler, profile) + sanitize_flags(compiler, sanitize)
     units = [*kernel_units(plan.operators), *extra]
     table = table_unit(plan.operators, plan.id, plan.version)
-    flags = compile_flags(compiler, profile) + sanitize_flags(compiler, sanitize)
-    linked = link_flags(compiler, sanitize)
-    key = _primary_key(compiler, [*units, table], flags, linked)
-    where = plan.operators[0].key
+    text = f"{compiler}; {profile}; {shown_flags(flags)}"
+    return build(plan, Recipe(compiler, flags, units, compiler, flags, table, link_flags(compiler, sanitize), text))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a library is made.
+
+    Attributes:
+        compiler: of the kernels.
+        flags: of the kernels.
+        units: that hold the kernels.
+        host: compiler of the table, and the linker.
+        host_flags: of the table.
+        table: the unit that is exported.
+        linked: flags of the link.
+        text: what the library says of its build, for people.
+        ignored: a folder whose files no result depends on but through the compiler's identity.
+    """
+
+    compiler: Compiler
+    flags: tuple[str, ...]
+    units: Sequence[Unit]
+    host: Compiler
+    host_flags: tuple[str, ...]
+    table: Unit
+    linked: tuple[str, ...]
+    text: str
+    ignored: Path | None = None
+
+
+def build(plan: LibraryPlan, recipe: Recipe) -> Path:
+    """Return the shared object that a recipe makes of a plan, from the cache where it is there."""
+    where, units, table = plan.operators[0].key, list(recipe.units), recipe.table
 
     def make(folder: Path) -> Made:
-        objects, files, _ = compile_units(compiler, units, flags, folder, where)
+        objects, files, _ = compile_units(recipe.compiler, units, recipe.flags, folder, where)
+        files = [file for file in files if recipe.ignored is None or recipe.ignored not in file.parents]
         content = _content_hash(plan, units, files)
-        text = f"{compiler}; {profile}; {' '.join(f for f in flags if not f.startswith('-I'))}"
-        final = replace(
-            table, flags=(f"-DOPFORGE_CONTENT_HASH={cpp_string(content)}", f"-DOPFORGE_BUILD={cpp_string(text)}")
-        )
-        more, more_files, _ = compile_units(compiler, [final], flags, folder, where)
+        facts = {"OPFORGE_CONTENT_HASH": content, "OPFORGE_BUILD": recipe.text}
+        defined = tuple(f"-D{name}={cpp_string(value)}" for name, value in facts.items())
+        final = replace(table, flags=(*table.flags, *defined))
+        more, more_files, _ = compile_units(recipe.host, [final], recipe.host_flags, folder, where)
         library = folder / f"{plan.name}.so"
-        link(compiler, [*objects, *more], library, linked, where)
+        link(recipe.host, [*objects, *more], library, recipe.linked, where)
         return Made(library, [*files, *more_files], content, files)
 
-    return open_cache().built(plan.name, key, make)
+    return open_cache().built(plan.name, _primary_key(recipe), make)
 
 
 def current_content(plan: LibraryPlan, library: Path) -> str | None:
@@ -78,9 +109,11 @@ def current_content(plan: LibraryPlan, library: Path) -> str | None:
         return None
 
 
-def _primary_key(compiler: Compiler, units: list[Unit], flags: tuple[str, ...], linked: tuple[str, ...]) -> str:
-    parts = [f"abi {abi.ABI}", compiler.identity, *flags, *linked]
-    for unit in units:
+def _primary_key(recipe: Recipe) -> str:
+    compilers = dict.fromkeys([recipe.compiler.identity, recipe.host.identity])
+    flags = recipe.flags if recipe.flags == recipe.host_flags else recipe.flags + recipe.host_flags
+    parts = [f"abi {abi.ABI}", *compilers, *flags, *recipe.linked]
+    for unit in [*recipe.units, recipe.table]:
         parts += [unit.name, unit.text, *unit.flags]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -90,7 +123,7 @@ def _content_hash(plan: LibraryPlan, units: list[Unit], files: list[Path]) -> st
     digest = hashlib.sha256()
     for operator in plan.operators:
         digest.update("\0".join([operator.key, operator.schema_hash, operator.gradient or ""]).encode())
-    formulas = [unit.text for unit in units if not unit.name.endswith("_dispatch.cc")]
+    formulas = [unit.text for unit in units if "_dispatch." not in unit.name]
     for content in [*formulas, *sorted(path.read_text("utf-8", "replace") for path in files)]:
         digest.update(hashlib.sha256(content.encode("utf-8", "replace")).digest())
     return digest.hexdigest()

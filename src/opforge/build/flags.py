@@ -9,7 +9,7 @@ from opforge._paths import include_dir
 from opforge.build.toolchain import Compiler
 from opforge.errors import ArgumentError
 
-__all__ = ["Profile", "compile_flags", "default_profile", "link_flags", "sanitize_flags"]
+__all__ = ["Profile", "compile_flags", "default_profile", "link_flags", "sanitize_flags", "shown_flags"]
 
 Profile = Literal["fast", "strict", "portable"]
 """fast: this machine, fused multiply-add. strict: multiply and add apart, equal bits on every target. portable: fast
@@ -66,3 +66,8 @@ def link_flags(compiler: Compiler, sanitize: str = "") -> tuple[str, ...]:
     if "darwin" not in compiler.target and "apple" not in compiler.target:
         flags += ["-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--gc-sections"]
     return tuple(flags)
+
+
+def shown_flags(flags: tuple[str, ...]) -> str:
+    """Return what a library says of its flags: without the folders of this machine."""
+    return " ".join(flag for flag in flags if not flag.startswith(("-I", "-L")))

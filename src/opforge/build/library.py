@@ -78,6 +78,7 @@ class LoadedLibrary:
         path: the shared object, or None where the operators run by the interpreter.
         table: address of the ``opforge_library`` table, valid as long as the process lives.
         operators: by key ``domain::Name:version``, gradient operators included.
+        architectures: of devices whose code it embeds, such as ``sm_80`` and, for PTX, ``compute_90``.
     """
 
     path: Path | None
@@ -87,6 +88,7 @@ class LoadedLibrary:
     content_hash: str
     build: str
     operators: dict[str, LibraryOperator] = field(repr=False)
+    architectures: tuple[str, ...] = ()
 
     @property
     def interpreted(self) -> bool:
@@ -171,6 +173,7 @@ def read_table(address: int, path: Path | None = None) -> LoadedLibrary:
         version=table.version.decode(),
         content_hash=table.content_hash.decode(),
         build=table.build.decode(),
+        architectures=tuple((table.architectures or b"").decode().split()),
         operators=operators,
     )
 

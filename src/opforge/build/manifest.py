@@ -30,6 +30,7 @@ def manifest(library: LoadedLibrary, sources: Mapping[str, str] | None = None) -
         "library": library.path.name if library.path else None,
         "content_hash": library.content_hash,
         "build": library.build,
+        "architectures": list(library.architectures),
         "sources": dict(sources or {}),
         "operators": [_operator(row) for row in library.operators.values()],
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from opforge.errors import Candidate, ToolchainError
 
-__all__ = ["INSTALL_HINT", "Compiler", "find_compiler", "forget_compiler"]
+__all__ = ["INSTALL_HINT", "Compiler", "find_compiler", "forget_compiler", "probe_compiler"]
 
 INSTALL_HINT = (
     "install g++ >= 9 or clang++ >= 10 (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; "
@@ -80,7 +80,7 @@ def find_compiler() -> Compiler:
             if label or command[0] in _NAMES[:3]:
                 rejected.append(Candidate(label + " ".join(command), "not found on PATH" if label else "not on PATH"))
             continue
-        result = _probe(command)
+        result = probe_compiler(command)
         if isinstance(result, Compiler):
             _found[chosen, path] = result
             return result
@@ -91,8 +91,8 @@ def find_compiler() -> Compiler:
     )
 
 
-def _probe(command: tuple[str, ...]) -> Compiler | str:
-    """Ask the compiler for its macros in one call; return why it does not serve otherwise."""
+def probe_compiler(command: tuple[str, ...]) -> Compiler | str:
+    """Ask a compiler for its macros in one call; return why it does not serve otherwise."""
     for native in (True, False):
         flags = ["-march=native"] if native else []
         try:

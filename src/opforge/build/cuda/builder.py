@@ -1,0 +1,163 @@
+"""Build the CUDA kernels of a planned library with nvcc: machine code of chosen architectures, PTX, static runtime."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from opforge._paths import include_dir
+from opforge.build.builder import Recipe, build
+from opforge.build.cuda.architectures import chosen_architectures, gencode
+from opforge.build.cuda.toolkit import Toolkit, find_toolkit
+from opforge.build.flags import Profile, default_profile, link_flags, shown_flags
+from opforge.build.plan import LibraryPlan
+from opforge.build.toolchain import Compiler, find_compiler, probe_compiler
+from opforge.codegen import Unit, table_unit
+from opforge.codegen.cuda import cuda_unit
+from opforge.codegen.units import cpp_string
+from opforge.errors import Candidate, ToolchainError, UnsupportedError
+
+__all__ = ["build_cuda_library", "cuda_plan", "find_host_compiler", "nvcc_compiler", "nvcc_flags"]
+
+
+def build_cuda_library(
+    plan: LibraryPlan,
+    *,
+    architectures: Sequence[str] | None = None,
+    profile: Profile | None = None,
+    extra: Sequence[str] = (),
+) -> Path:
+    """Return the path of the plan's CUDA library in the cache, compiled now if it is not there.
+
+    It has the operators of `plan` that have a CUDA kernel: formulas, and those that name a .cu source. It needs no
+    CUDA library at run time, and loads where there is no driver; calls then return a status that says so.
+
+    Args:
+        plan: what it holds.
+        architectures: "sm_80" and the like; PTX of the newest is added. None: those of this machine's devices, else
+            sm_80 and sm_90.
+        profile: how it rounds; None = the default. strict keeps multiply and add apart in an author's kernels too.
+        extra: more flags of nvcc.
+
+    Raises:
+        ToolchainError: no toolkit serves, or no C++ compiler that it takes; each candidate is listed.
+        UnsupportedError: no operator of the plan has a CUDA kernel.
+        ArgumentError: an architecture that nvcc does not know.
+        BuildError: the compiler or linker refuses.
+    """
+    plan = cuda_plan(plan)
+    toolkit = find_toolkit()
+    host = find_host_compiler(toolkit)
+    chosen = chosen_architectures(architectures, toolkit.architectures)
+    profile = profile or default_profile()
+    units = [_rounded(unit, profile) for unit in map(cuda_unit, plan.operators)]
+    embedded = f"-DOPFORGE_CUDA_ARCHITECTURES={cpp_string(' '.join(chosen))}"
+    threads = max(1, _processors() // max(1, min(len(units), _processors())))
+    flags = (*nvcc_flags(host), *gencode(chosen), f"--threads={threads}", *extra, embedded)
+    host_flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{include_dir()}", embedded)
+    # Formulas round where the program says so; --exclude-libs keeps the runtime's names inside.
+    linked = (
+        *link_flags(host),
+        "-Wl,--exclude-libs,ALL",
+        f"-L{toolkit.library_folder}",
+        "-lcudart_static",
+        "-ldl",
+        "-lrt",
+        "-lpthread",
+    )
+    text = f"{toolkit.nvcc.name} {toolkit.version}; {host}; {profile}; {shown_flags(flags)}"
+    recipe = Recipe(
+        compiler=nvcc_compiler(toolkit, host),
+        flags=flags,
+        units=units,
+        host=host,
+        host_flags=host_flags,
+        table=table_unit(plan.operators, plan.id, plan.version, "cuda"),
+        linked=linked,
+        text=text,
+        ignored=toolkit.root.resolve(),
+    )
+    return build(plan, recipe)
+
+
+def cuda_plan(plan: LibraryPlan) -> LibraryPlan:
+    """Return the plan of the CUDA library that lies beside the library of `plan`.
+
+    Raises:
+        UnsupportedError: no operator of the plan has a CUDA kernel.
+    """
+    has = tuple(o for o in plan.operators if o.is_formula)
+    if not has:
+        raise UnsupportedError(
+            "no operator has a CUDA kernel",
+            where=plan.operators[0].key,
+            expected="a formula, or a cuda.cu among the sources",
+            got=", ".join(source.name for source in plan.operators[0].sources) or "no source",
+        )
+    return replace(plan, operators=has, name=f"{plan.name}_cuda")
+
+
+def find_host_compiler(toolkit: Toolkit) -> Compiler:
+    """Return a C++ compiler that the toolkit's nvcc takes: the one that is found, else an older g++ on the PATH.
+
+    Raises:
+        ToolchainError: there is none; each candidate is listed.
+    """
+    first = find_compiler()
+    newest = toolkit.newest_host
+    rejected: list[Candidate] = []
+    found: list[Compiler | str] = [first]
+    older = range(newest.get("gcc", 0), 8, -1)
+    for name in [" ".join(first.command), *(f"g++-{version}" for version in older)]:
+        looked = found.pop() if found else probe_compiler((name,)) if shutil.which(name) else "not on PATH"
+        if isinstance(looked, str):
+            rejected.append(Candidate(name, looked))
+        elif int(looked.version.partition(".")[0]) > newest.get(looked.kind, 0):
+            most = newest.get(looked.kind)
+            words = f"{looked.kind} {most} is the newest that it takes" if most else f"it takes no {looked.kind}"
+            rejected.append(Candidate(name, f"{looked.kind} {looked.version} is too new for nvcc: {words}"))
+        else:
+            return looked
+    rows = "".join(f"\n    {c.name}: {c.reason}" for c in rejected)
+    raise ToolchainError(
+        "nvcc takes none of the C++ compilers here",
+        where=str(toolkit),
+        expected=", ".join(f"{kind} up to {version}" for kind, version in newest.items()),
+        got=f"candidates:{rows}",
+        hint=f"install g++-{newest.get('gcc', 13)} or name another in CXX, or use a newer toolkit",
+    )
+
+
+def nvcc_compiler(toolkit: Toolkit, host: Compiler) -> Compiler:
+    """Return nvcc as a compiler that calls `host`."""
+    words = [word for word in host.command if not word.startswith("-")]
+    return Compiler(
+        command=(str(toolkit.nvcc), "-ccbin", shutil.which(words[-1]) or words[-1]),
+        kind="nvcc",
+        version=toolkit.version,
+        target=host.target,
+        native=False,
+        macros=frozenset(),
+        identity=f"{toolkit.identity} {host.identity}",
+    )
+
+
+def nvcc_flags(host: Compiler) -> tuple[str, ...]:
+    """Return the flags of one unit but for its architectures."""
+    of_host = ["-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
+    if host.kind == "gcc":
+        of_host.append("-Wno-psabi")
+    return ("-std=c++17", "-O3", "-DNDEBUG", f"-Xcompiler={','.join(of_host)}", f"-I{include_dir()}")
+
+
+def _rounded(unit: Unit, profile: Profile) -> Unit:
+    """Keep multiply and add apart where the rounding is explicit: in formulas, and everywhere in the strict profile."""
+    apart = profile == "strict" or "_dispatch." not in unit.name
+    return replace(unit, flags=(*unit.flags, "-fmad=false")) if apart else unit
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
