@@ -18,7 +18,7 @@ help:
 	@echo "make bench   speed and memory against torch, ONNX Runtime, OpenVINO, SciPy; writes build/bench/results.json"
 	@echo "make engines  the ONNX Runtime adapter with every version of requirements/onnxruntime.txt; the table of docs/engines.md"
 	@echo "make executorch  the tests of ExecuTorch, which is installed apart (requirements/executorch.txt)"
-	@echo "make cuda    the CUDA kernels of all operators on the CPU, plain and under the address and thread sanitizers"
+	@echo "make cuda    CUDA kernels: all in the emulator, plain and under sanitizers, and all compiled with nvcc (requirements/cuda.txt)"
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
@@ -85,7 +85,7 @@ executorch: $(STAMPS)/install
 	$(BIN)/python tools/executorch_tests.py
 
 cuda: $(STAMPS)/install
-	$(BIN)/python -m opforge check opforge.ops --level quick --device cuda-emulated --sanitize address --sanitize thread
+	$(BIN)/python tools/cuda_tests.py
 
 ARCHITECTURES ?=
 device-build: $(STAMPS)/install

@@ -22,6 +22,8 @@ from opforge.errors import Candidate, ToolchainError, UnsupportedError
 
 __all__ = ["build_cuda_library", "cuda_plan", "find_host_compiler", "nvcc_compiler", "nvcc_flags"]
 
+_COMPRESSES = (13, 0)
+
 
 def build_cuda_library(
     plan: LibraryPlan,
@@ -53,12 +55,11 @@ def build_cuda_library(
     host = find_host_compiler(toolkit)
     chosen = chosen_architectures(architectures, toolkit.architectures)
     profile = profile or default_profile()
-    units = [_rounded(unit, profile) for unit in map(cuda_unit, plan.operators)]
     embedded = f"-DOPFORGE_CUDA_ARCHITECTURES={cpp_string(' '.join(chosen))}"
+    units = [_for(unit, chosen, profile) for unit in map(cuda_unit, plan.operators)]
     threads = max(1, _processors() // max(1, min(len(units), _processors())))
-    flags = (*nvcc_flags(host), *gencode(chosen), f"--threads={threads}", *extra, embedded)
+    flags = (*nvcc_flags(toolkit, host), f"--threads={threads}", *extra, embedded)
     host_flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{include_dir()}", embedded)
-    # Formulas round where the program says so; --exclude-libs keeps the runtime's names inside.
     linked = (
         *link_flags(host),
         "-Wl,--exclude-libs,ALL",
@@ -145,18 +146,24 @@ def nvcc_compiler(toolkit: Toolkit, host: Compiler) -> Compiler:
     )
 
 
-def nvcc_flags(host: Compiler) -> tuple[str, ...]:
+def nvcc_flags(toolkit: Toolkit, host: Compiler) -> tuple[str, ...]:
     """Return the flags of one unit but for its architectures."""
     of_host = ["-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
     if host.kind == "gcc":
         of_host.append("-Wno-psabi")
-    return ("-std=c++17", "-O3", "-DNDEBUG", f"-Xcompiler={','.join(of_host)}", f"-I{include_dir()}")
+    compressed = ("--compress-mode=size",) if toolkit.release >= _COMPRESSES else ()  # a quarter, as drivers of 13 read
+    return ("-std=c++17", "-O3", "-DNDEBUG", *compressed, f"-Xcompiler={','.join(of_host)}", f"-I{include_dir()}")
 
 
-def _rounded(unit: Unit, profile: Profile) -> Unit:
-    """Keep multiply and add apart where the rounding is explicit: in formulas, and everywhere in the strict profile."""
-    apart = profile == "strict" or "_dispatch." not in unit.name
-    return replace(unit, flags=(*unit.flags, "-fmad=false")) if apart else unit
+def _for(unit: Unit, architectures: Sequence[str], profile: Profile) -> Unit:
+    """Add the flags in which formulas and authors' kernels differ.
+
+    Rounding is explicit in formulas, so that multiply and add stay apart; in authors' kernels they do in the strict
+    profile. Formulas use nothing that only newer architectures have.
+    """
+    is_formula = "_dispatch." not in unit.name
+    apart = ("-fmad=false",) if is_formula or profile == "strict" else ()
+    return replace(unit, flags=(*unit.flags, *apart, *gencode(architectures, together=is_formula)))
 
 
 def _processors() -> int:

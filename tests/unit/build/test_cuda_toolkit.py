@@ -1,0 +1,198 @@
+"""What of CUDA is found, which parts fit each other, what is missing and how to get it; with toolkits of scripts."""
+
+import sys
+
+import pytest
+
+import opforge as of
+from opforge.build.cuda import architectures as of_cuda
+from opforge.build.cuda import toolkit as found
+from opforge.build.cuda.architectures import chosen_architectures, gencode
+from opforge.build.cuda.builder import cuda_plan, find_host_compiler
+from opforge.build.cuda.toolkit import find_toolkit, toolkit_candidates
+from opforge.build.cuda_driver import Device, Found
+from opforge.build.plan import plan_library
+from opforge.errors import ArgumentError, ToolchainError, UnsupportedError
+from opforge.ops import mish
+from tests.unit.build.test_toolchain import script
+
+KNOWN = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100f")
+
+
+@pytest.fixture
+def toolkit(tmp_path, monkeypatch):
+    """Nothing of CUDA but one toolkit of version 13.0 as NVIDIA's packages lay it, named by CUDA_HOME."""
+    site = tmp_path / "site-packages"
+    root = site / "nvidia" / "cu13"
+    for folder in ("bin", "nvvm/bin", "include/crt", "include/cccl/nv", "lib"):
+        (root / folder).mkdir(parents=True)
+    tool(root, "nvcc", "13.0.88")
+    tool(root, "ptxas", "13.0.88")
+    script(root / "nvvm" / "bin", "cicc", "exit 1")
+    (root / "include/crt/host_config.h").write_text("#if __GNUC__ > 15\n#if (__clang_major__ >= 21)\n")
+    (root / "include/cuda_runtime.h").touch()
+    (root / "include/cuda_runtime_api.h").write_text("#define CUDART_VERSION  13000\n")
+    (root / "include/cccl/nv/target").touch()
+    (root / "lib/libcudart_static.a").touch()
+    for name in ("nvidia_nvvm-13.0.88", "nvidia_cuda_crt-13.0.88", "nvidia_cuda_cccl-13.0.85"):
+        (site / f"{name}.dist-info").mkdir()
+    monkeypatch.setattr(found, "_every_candidate", lambda: [("CUDA_HOME", root)])
+    found.forget_toolkit()
+    yield root
+    found.forget_toolkit()
+
+
+def tool(root, name, version):
+    script(root / "bin", name, f'echo "Cuda compilation tools, release 13.0, V{version}"; echo "sm_80 sm_90"')
+
+
+def refused() -> ToolchainError:
+    found.forget_toolkit()
+    with pytest.raises(ToolchainError, match="no CUDA toolkit serves") as caught:
+        find_toolkit()
+    return caught.value
+
+
+def test_a_toolkit_of_packages(toolkit):
+    it = find_toolkit()
+    assert (it.root, it.version, it.release) == (toolkit, "13.0.88", (13, 0))
+    assert it.library_folder == toolkit / "lib"
+    assert it.include_folders == (toolkit / "include", toolkit / "include" / "cccl")
+    assert it.newest_host == {"gcc": 15, "clang": 20}
+    assert it.architectures == ("sm_80", "sm_90")
+    assert str(it) == f"nvcc 13.0.88 ({toolkit}/bin/nvcc, found by CUDA_HOME)"
+
+
+def test_a_part_of_another_minor_version(toolkit):
+    site = toolkit.parent.parent
+    (site / "nvidia_nvvm-13.0.88.dist-info").rename(site / "nvidia_nvvm-13.5.37.dist-info")
+    error = refused()
+    assert "nvcc 13.0.88, but cicc is of version 13.5.37 (package nvidia-nvvm)" in str(error)
+    assert error.hint == "pip install 'nvidia-nvvm==13.0.*'"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda root: tool(root, "ptxas", "13.5.40"), "ptxas is of version 13.5.40 (package nvidia-cuda-nvcc)"),
+        (
+            lambda root: (root / "include/cuda_runtime_api.h").write_text("#define CUDART_VERSION 12080\n"),
+            "cuda_runtime.h is of version 12.8 (package nvidia-cuda-runtime)",
+        ),
+        (
+            lambda root: (root / "include/cccl/nv/target").unlink(),
+            "nv/target of cccl is missing (package nvidia-cuda-cccl)",
+        ),
+        (lambda root: (root / "nvvm/bin/cicc").unlink(), "cicc is missing (package nvidia-nvvm)"),
+        (lambda root: (root / "bin/nvcc").unlink(), "there is no bin/nvcc"),
+        (lambda root: tool(root, "nvcc", "11.8.89"), "nvcc 11.8.89 is too old, 12.0 is the oldest that serves"),
+        (lambda root: script(root / "bin", "nvcc", "echo hello"), "nvcc does not say its version"),
+    ],
+)
+def test_what_does_not_fit(toolkit, change, words):
+    change(toolkit)
+    error = refused()
+    assert f"CUDA_HOME ({toolkit}): " in str(error)
+    assert words in str(error)
+
+
+def test_all_that_is_missing_is_named_with_one_command(toolkit):
+    (toolkit / "include/cccl/nv/target").unlink()
+    (toolkit / "lib/libcudart_static.a").unlink()
+    assert refused().hint == "pip install 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'"
+
+
+def test_nothing_at_all(monkeypatch):
+    monkeypatch.setattr(found, "_every_candidate", list)
+    error = refused()
+    assert "got: candidates: no bin/nvcc anywhere" in str(error)
+    assert "pip install 'opforge[cuda]'" in error.hint
+    found.forget_toolkit()
+
+
+def test_where_it_is_looked_for(toolkit, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    other = tmp_path / "other"
+    (other / "bin").mkdir(parents=True)
+    tool(other, "nvcc", "13.0.88")
+    monkeypatch.setenv("CUDA_HOME", str(other))
+    monkeypatch.setenv("CUDA_PATH", str(other))
+    monkeypatch.setattr(sys, "path", [str(toolkit.parent.parent)])
+    monkeypatch.setenv("PATH", str(toolkit / "bin"))
+    first, second = list(toolkit_candidates())[:2]
+    assert first == ("CUDA_HOME", other)
+    assert second == ("the packages of this environment", toolkit)
+
+
+def test_a_host_compiler_that_nvcc_takes(toolkit, tmp_path, monkeypatch):
+    assert find_host_compiler(find_toolkit()).kind in ("gcc", "clang")
+    found.forget_toolkit()
+    (toolkit / "include/crt/host_config.h").write_text("#if __GNUC__ > 8\n")
+    with pytest.raises(ToolchainError, match="nvcc takes none of the C\\+\\+ compilers here") as caught:
+        find_host_compiler(find_toolkit())
+    assert "is too new for nvcc" in str(caught.value)
+    assert "expected: gcc up to 8" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [
+        (["sm_80", "sm_90"], ("sm_80", "sm_90", "compute_90")),
+        (["90", "8.0"], ("sm_80", "sm_90", "compute_90")),
+        (["10.0", "sm_80"], ("sm_80", "sm_100", "compute_100")),
+        (["sm_90a"], ("sm_90a", "compute_90a")),
+        (["sm_80", "compute_80"], ("sm_80", "compute_80")),
+        (["compute_75"], ("compute_75",)),
+    ],
+)
+def test_architectures_as_users_write_them(wanted, chosen):
+    assert chosen_architectures(wanted, KNOWN) == chosen
+
+
+def test_architectures_of_this_machine(monkeypatch):
+    def devices(*capabilities):
+        rows = tuple(Device(k, "GPU", c, 1, 1, 1, "13000") for k, c in enumerate(capabilities))
+        monkeypatch.setattr(of_cuda, "find_devices", lambda: Found(rows))
+        return chosen_architectures(None, KNOWN)
+
+    assert devices() == ("sm_80", "sm_90", "compute_90")
+    assert devices(89, 89, 80) == ("sm_80", "sm_89", "compute_89")
+    assert devices(130) == ("sm_80", "sm_90", "compute_90")  # a device newer than the compiler takes the PTX
+
+
+@pytest.mark.parametrize("wanted", [["sm_70"], ["hopper"], ["sm_90b"], [""]])
+def test_no_such_architecture(wanted):
+    with pytest.raises(ArgumentError, match=r"no architecture that this compiler knows(?s:.*)sm_75, sm_80"):
+        chosen_architectures(wanted, KNOWN)
+
+
+def test_no_architecture():
+    with pytest.raises(ArgumentError, match="no architecture"):
+        chosen_architectures([], KNOWN)
+
+
+def test_flags_of_architectures():
+    chosen = ("sm_80", "sm_90", "compute_90")
+    assert gencode(chosen)[1::2] == [
+        "arch=compute_80,code=sm_80",
+        "arch=compute_90,code=sm_90",
+        "arch=compute_90,code=compute_90",
+    ]
+    assert gencode(chosen, together=True) == ["-gencode", "arch=compute_80,code=[sm_80,sm_90,compute_80]"]
+    assert "arch=compute_90a,code=sm_90a" in gencode(("sm_90a", "compute_90a"), together=True)
+
+
+def test_the_plan_of_the_library_beside():
+    plan = plan_library([mish])
+    assert cuda_plan(plan).name == f"{plan.name}_cuda"
+    assert cuda_plan(plan).operators == plan.operators
+
+
+def test_operators_without_kernels_are_refused(tmp_path):
+    (tmp_path / "cpu.cc").touch()
+    operator = of.kernel(
+        "test.cuda_build::Bare", "(x: T[n]) -> (y: T[n])", types={"T": [of.f32]}, sources=[tmp_path / "cpu.cc"],
+        reference=lambda x: x,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedError, match=r"no operator has a CUDA kernel(?s:.*)cuda\.cu(?s:.*)got: cpu\.cc"):
+        cuda_plan(plan_library([operator]))
