@@ -117,19 +117,22 @@ __global__ void partial(Space space, int which, Parts parts, void* sums) {
     __syncthreads();
   }
 }
-template <class F, class S, class Index>
-__global__ void combine(Space space, int which, Parts parts, const void* sums) {
-  using B = Body<F, S>;
-  using V = typename B::V;
+// Adds the parts of each element in their order. No formula takes part, so that it is compiled once per type.
+template <class S, class V, class Index>
+__global__ void combine(Space space, int operand, Parts parts, const V* sums) {
   const int64_t step = static_cast<int64_t>(blockDim.x) * gridDim.x;
   for (int64_t at = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; at < parts.elements;
        at += step) {
     V sum = V(0);
-    for (int64_t part = 0; part < parts.count; ++part)
-      sum += static_cast<const V*>(sums)[at * parts.count + part];
-    int64_t offset[B::kIn + B::kOut] = {};
-    offsets<Index>(space, 0, parts.kept, static_cast<Index>(at), B::kIn + B::kOut, offset);
-    reinterpret_cast<S*>(space.data[B::kIn + which])[offset[B::kIn + which]] = Narrow<S>::of(sum);
+    for (int64_t part = 0; part < parts.count; ++part) sum += sums[at * parts.count + part];
+    int64_t offset = 0;
+    Index rest = static_cast<Index>(at);
+    for (int d = parts.kept - 1; d >= 0; --d) {
+      const Index size = static_cast<Index>(space.size[d]), next = rest / size;
+      offset += static_cast<int64_t>(rest - next * size) * space.stride[operand][d];
+      rest = next;
+    }
+    reinterpret_cast<S*>(space.data[operand])[offset] = Narrow<S>::of(sum);
   }
 }
 
@@ -167,7 +170,9 @@ template <class F, class S, class Index>
 void launch_sum(const Space& space, int which, const Parts& parts, void* sums, cudaStream_t stream) {
   partial<F, S, Index>
       <<<blocks_of(parts.elements * parts.count), kThreads, 0, stream>>>(space, which, parts, sums);
-  combine<F, S, Index><<<blocks_for(parts.elements), kThreads, 0, stream>>>(space, which, parts, sums);
+  using V = typename Body<F, S>::V;
+  combine<S, V, Index><<<blocks_for(parts.elements), kThreads, 0, stream>>>(space, Body<F, S>::kIn + which, parts,
+                                                                           static_cast<const V*>(sums));
 }
 
 template <class E>

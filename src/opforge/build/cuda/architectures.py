@@ -33,7 +33,7 @@ def chosen_architectures(wanted: Iterable[str] | None, known: Sequence[str]) -> 
     chosen: dict[str, None] = {}
     for one in wanted:
         form = _FORM.fullmatch(one.strip())
-        code = form and f"sm_{form['major']}{form['minor']}{form['variant']}"
+        code = form and f"sm_{form['major']}{form['minor']}"
         if not form or code not in known:
             raise ArgumentError(
                 "no architecture that this compiler knows", where="architectures", expected=", ".join(known), got=one
