@@ -171,5 +171,5 @@ def test_shapes_that_do_not_fit_are_an_error_of_the_kernel():
             library=built(),
             device=abi.DEVICE_CUDA,
         )
-    with pytest.raises(ArgumentError, match=r"no operator(?s:.*)one formula operator or more"):
+    with pytest.raises(ArgumentError, match=r"no operator(?s:.*)one operator or more"):
         emulate_operators([])

@@ -15,14 +15,14 @@ from opforge.build.cuda.toolkit import Toolkit, find_toolkit
 from opforge.build.flags import Profile, default_profile, link_flags, shown_flags
 from opforge.build.plan import LibraryPlan
 from opforge.build.toolchain import Compiler, find_compiler, probe_compiler
-from opforge.codegen import Unit, table_unit
-from opforge.codegen.cuda import cuda_unit
+from opforge.codegen import Unit, kernel_units, table_unit
 from opforge.codegen.units import cpp_string
 from opforge.errors import Candidate, ToolchainError, UnsupportedError
 
 __all__ = ["build_cuda_library", "cuda_plan", "find_host_compiler", "nvcc_compiler", "nvcc_flags"]
 
 _COMPRESSES = (13, 0)
+_SUFFIX = ".cu"
 
 
 def build_cuda_library(
@@ -56,7 +56,7 @@ def build_cuda_library(
     chosen = chosen_architectures(architectures, toolkit.architectures)
     profile = profile or default_profile()
     embedded = f"-DOPFORGE_CUDA_ARCHITECTURES={cpp_string(' '.join(chosen))}"
-    units = [_for(unit, chosen, profile) for unit in map(cuda_unit, plan.operators)]
+    units = [_for(unit, chosen, profile) for unit in kernel_units(plan.operators, "cuda")]
     threads = max(1, _processors() // max(1, min(len(units), _processors())))
     flags = (*nvcc_flags(toolkit, host), f"--threads={threads}", *extra, embedded)
     host_flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{include_dir()}", embedded)
@@ -90,7 +90,7 @@ def cuda_plan(plan: LibraryPlan) -> LibraryPlan:
     Raises:
         UnsupportedError: no operator of the plan has a CUDA kernel.
     """
-    has = tuple(o for o in plan.operators if o.is_formula)
+    has = tuple(o for o in plan.operators if o.is_formula or any(s.suffix == _SUFFIX for s in o.sources))
     if not has:
         raise UnsupportedError(
             "no operator has a CUDA kernel",
