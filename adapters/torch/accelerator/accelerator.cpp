@@ -1,6 +1,6 @@
-// accelerator.cpp: registers the operators of any kernel library with PyTorch through its C++ API: CPU
-// kernel, fake kernel, autograd and autocast. Compiled on the user's machine, once per PyTorch version.
-#include <cstdio>
+// accelerator.cpp: registers the operators of any kernel library with PyTorch through its C++ API: kernels
+// for the CPU and CUDA, fake kernel, autograd and autocast. Compiled on the user's machine, once per PyTorch
+// version.
 #include <exception>
 #include <map>
 #include <memory>
@@ -14,6 +14,7 @@
 #include "accelerator/kernel.h"
 #include "accelerator/meta.h"
 #include "accelerator/operator.h"
+#include "entries.h"
 
 namespace opforge::torch_host {
 namespace {
@@ -59,7 +60,9 @@ void define(const opforge_operator* table, const std::string& space, const std::
               {at::Tag::pt2_compliant_tag, at::Tag::flexible_layout});
   self->handle = c10::Dispatcher::singleton().findSchemaOrThrow(self->full_name.c_str(), "");
   Registry::instance().add(std::move(made));
-  library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::CPU, boxed<CpuKernel>(self)));
+  for (const c10::DispatchKey device : kDevices) {
+    library.impl(name.c_str(), torch::dispatch(device, boxed<DeviceKernel>(self)));
+  }
   if (!self->plan.data_dependent) {
     library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Meta, boxed<MetaKernel>(self)));
   }
@@ -68,8 +71,11 @@ void define(const opforge_operator* table, const std::string& space, const std::
   if (rule != "none") {
     using Rule = AutocastKernel::Rule;
     const Rule chosen = rule == "f32" ? Rule::kFloat32 : rule == "lower" ? Rule::kLower : Rule::kPromote;
-    library.impl(name.c_str(),
-                 torch::dispatch(c10::DispatchKey::AutocastCPU, boxed<AutocastKernel>(self, chosen)));
+    for (const at::DeviceType device : {at::kCPU, at::kCUDA}) {
+      library.impl(name.c_str(),
+                   torch::dispatch(at::autocast::get_autocast_dispatch_key_from_device_type(device),
+                                   boxed<AutocastKernel>(self, chosen, device)));
+    }
   }
 }
 
@@ -90,13 +96,6 @@ OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const
       throw opforge::adapter::Failure(OPFORGE_STATUS_UNSUPPORTED, problem.what_without_backtrace());
     }
   });
-}
-
-// Status and text of this thread's last failure, which is forgotten then; 0 where there is none.
-OPFORGE_EXPORT int32_t opforge_torch_last_failure(char* text, size_t size) {
-  opforge::torch_host::LastFailure& last = opforge::torch_host::last_failure();
-  std::snprintf(text, size, "%s", last.text.c_str());
-  return std::exchange(last.status, OPFORGE_STATUS_OK);
 }
 
 }  // extern "C"

@@ -15,10 +15,11 @@ namespace opforge::torch_host {
 struct AutocastKernel final : c10::OperatorKernel {
   enum class Rule { kPromote, kFloat32, kLower };
 
-  AutocastKernel(Operator* one, Rule chosen) : self(one), rule(chosen) {}
+  AutocastKernel(Operator* one, Rule chosen, at::DeviceType type) : self(one), rule(chosen), device(type) {}
 
   void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard without(c10::DispatchKeySet(c10::DispatchKey::AutocastCPU));
+    const c10::impl::ExcludeDispatchKeyGuard without(
+        c10::DispatchKeySet(at::autocast::get_autocast_dispatch_key_from_device_type(device)));
     const detail::Signature& signature = self->plan.signature;
     const size_t base = stack->size() - signature.inputs.size() - signature.attributes.size();
     Tensors tensors;
@@ -47,7 +48,7 @@ struct AutocastKernel final : c10::OperatorKernel {
  private:
   at::ScalarType target_of(const Tensors& tensors) const {
     if (rule == Rule::kFloat32) return at::kFloat;
-    if (rule == Rule::kLower) return at::autocast::get_autocast_dtype(at::kCPU);
+    if (rule == Rule::kLower) return at::autocast::get_autocast_dtype(device);
     at::ScalarType widest = at::ScalarType::Undefined;
     for (const at::Tensor& tensor : tensors) {
       if (!tensor.is_floating_point()) continue;
@@ -59,6 +60,7 @@ struct AutocastKernel final : c10::OperatorKernel {
 
   Operator* self;
   Rule rule;
+  at::DeviceType device;
 };
 
 }  // namespace opforge::torch_host

@@ -250,7 +250,7 @@ struct AutogradKernel final : c10::OperatorKernel {
   }
 
  private:
-  // Computes the operator below autograd: our CPU kernel at once where it is next, else by the dispatcher.
+  // Computes the operator below autograd: our kernel at once where it is next, else by the dispatcher.
   // The results stay on the stack; copies of them go to `outputs` where that is asked for.
   void below(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack,
              Tensors& inputs, const Counts& counts, size_t base, Tensors* outputs, Counts* output_counts) {
@@ -261,8 +261,7 @@ struct AutogradKernel final : c10::OperatorKernel {
     Counts own_counts;
     Tensors& results = outputs != nullptr ? *outputs : own_outputs;
     Counts& result_counts = output_counts != nullptr ? *output_counts : own_counts;
-    if ((after - c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView)).highestPriorityTypeId() ==
-        c10::DispatchKey::CPU) {
+    if (is_device((after - c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView)).highestPriorityTypeId())) {
       raising([&] {
         Attributes attributes;
         read_attributes(plan, stack->data() + base + plan.signature.inputs.size(), &attributes);

@@ -17,14 +17,14 @@ namespace opforge::torch_host {
 using Group = c10::SmallVector<at::Tensor, 1>;
 using Groups = c10::SmallVector<Group, 4>;
 
-// Whether an operator on this tensor would end in our CPU kernel at once: nothing traces, transforms, casts
+// Whether an operator on this tensor would end in our kernel at once: nothing traces, transforms, casts
 // or profiles, and the tensor is an ordinary one.
 inline bool is_plain(const at::Tensor& tensor) {
   const c10::impl::LocalDispatchKeySet tls = c10::impl::tls_local_dispatch_key_set();
   const c10::DispatchKeySet keys = (tensor.key_set() | tls.included_) - tls.excluded_ -
                                    c10::autograd_dispatch_keyset_with_ADInplaceOrView -
                                    c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
-  return keys.highestPriorityTypeId() == c10::DispatchKey::CPU;
+  return is_device(keys.highestPriorityTypeId());
 }
 
 // What a gradient program reads besides its own values.

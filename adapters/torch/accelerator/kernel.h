@@ -1,151 +1,29 @@
-// kernel.h: the CPU kernel (from at::Tensor to the ABI and back) and the Meta kernel on symbolic sizes.
+// kernel.h: the kernel on the CPU and on CUDA: from at::Tensor to the ABI and back.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/stable/c/shim.h>
 
+#include <optional>
 #include <stdexcept>
 
 #include "accelerator/operator.h"
+#include "accelerator/values.h"
 #include "common/attributes.h"
 #include "common/bind.h"
 #include "common/context.h"
+#include "common/device.h"
+#include "devices.h"
+#include "torch_cuda.h"
 
 namespace opforge::torch_host {
-
-using Tensors = c10::SmallVector<at::Tensor, 6>;
-using Counts = c10::SmallVector<int32_t, 8>;
-
-inline opforge_dtype dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return {OPFORGE_CODE_FLOAT, 16, 1};
-    case at::kBFloat16:
-      return {OPFORGE_CODE_BFLOAT, 16, 1};
-    case at::kFloat:
-      return {OPFORGE_CODE_FLOAT, 32, 1};
-    case at::kDouble:
-      return {OPFORGE_CODE_FLOAT, 64, 1};
-    case at::kChar:
-      return {OPFORGE_CODE_INT, 8, 1};
-    case at::kShort:
-      return {OPFORGE_CODE_INT, 16, 1};
-    case at::kInt:
-      return {OPFORGE_CODE_INT, 32, 1};
-    case at::kLong:
-      return {OPFORGE_CODE_INT, 64, 1};
-    case at::kByte:
-      return {OPFORGE_CODE_UINT, 8, 1};
-    case at::kUInt16:
-      return {OPFORGE_CODE_UINT, 16, 1};
-    case at::kUInt32:
-      return {OPFORGE_CODE_UINT, 32, 1};
-    case at::kUInt64:
-      return {OPFORGE_CODE_UINT, 64, 1};
-    case at::kBool:
-      return {OPFORGE_CODE_BOOL, 8, 1};
-    default:
-      return {OPFORGE_CODE_OPAQUE, 0, 0};
-  }
-}
-
-inline at::ScalarType scalar_type_of(opforge_dtype dtype, const std::string& where) {
-  static constexpr at::ScalarType kAll[] = {at::kFloat,  at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
-                                            at::kInt,    at::kShort,  at::kChar, at::kByte,     at::kUInt16,
-                                            at::kUInt32, at::kUInt64, at::kBool};
-  for (const at::ScalarType type : kAll) {
-    if (detail::same(dtype_of(type), dtype)) return type;
-  }
-  throw failure(OPFORGE_STATUS_UNSUPPORTED, where, "PyTorch has no such dtype", "",
-                detail::dtype_name(dtype));
-}
 
 // PyTorch's own function: the template at::parallel_for runs serially in a library that is built without
 // OpenMP, and with it would bring a second OpenMP runtime.
 inline void parallel_chunks(int64_t chunks, void (*body)(int64_t, int64_t, void*), void* user) {
   if (torch_parallel_for(0, chunks, 1, body, user) != 0) throw std::runtime_error("parallel_for failed");
-}
-
-inline void fill_view(const at::Tensor& tensor, opforge_tensor* view) {
-  view->data = const_cast<void*>(tensor.const_data_ptr());
-  view->device = {OPFORGE_DEVICE_CPU, 0};
-  view->ndim = static_cast<int32_t>(tensor.dim());
-  view->shape = const_cast<int64_t*>(tensor.sizes().data());
-  view->strides = nullptr;
-  view->byte_offset = 0;
-}
-
-// Collects the tensors of all input parameters that lie on a stack from `base` on.
-inline void collect_inputs(const Plan& plan, const torch::jit::Stack& stack, size_t base, Tensors* tensors,
-                           Counts* counts) {
-  for (size_t i = 0; i < plan.signature.inputs.size(); ++i) {
-    const c10::IValue& value = stack[base + i];
-    if (value.isTensor()) {
-      if (value.toTensor().defined()) {
-        tensors->push_back(value.toTensor());
-        counts->push_back(1);
-      } else {
-        counts->push_back(0);
-      }
-    } else if (value.isNone()) {
-      counts->push_back(0);
-    } else {
-      const c10::List<at::Tensor> list = value.toTensorList();
-      for (size_t k = 0; k < list.size(); ++k) tensors->push_back(list.get(k));
-      counts->push_back(static_cast<int32_t>(list.size()));
-    }
-  }
-}
-
-// Attributes in the ABI's form. Strings stay in their IValues, which must outlive the result.
-inline void read_attributes(const Plan& plan, const c10::IValue* values, Attributes* attributes) {
-  for (size_t a = 0; a < plan.signature.attributes.size(); ++a) {
-    const c10::IValue& value = values[a];
-    if (value.isNone()) {
-      attributes->add_default(plan.signature.attributes[a].default_value);
-      continue;
-    }
-    switch (plan.signature.attributes[a].kind) {
-      case OPFORGE_ATTRIBUTE_INT:
-        attributes->add_int(value.toInt());
-        break;
-      case OPFORGE_ATTRIBUTE_FLOAT:
-        attributes->add_float(value.isInt() ? static_cast<double>(value.toInt()) : value.toDouble());
-        break;
-      case OPFORGE_ATTRIBUTE_BOOL:
-        attributes->add_bool(value.toBool());
-        break;
-      case OPFORGE_ATTRIBUTE_STRING: {
-        const std::string_view text = value.toStringRef();
-        attributes->add_string({text.data(), static_cast<int64_t>(text.size())});
-        break;
-      }
-      case OPFORGE_ATTRIBUTE_INTS:
-        attributes->add_ints(value.toIntVector());
-        break;
-      case OPFORGE_ATTRIBUTE_FLOATS:
-        attributes->add_floats(value.toDoubleVector());
-        break;
-      case OPFORGE_ATTRIBUTE_BOOLS: {
-        std::vector<int64_t> list;
-        for (const bool one : value.toBoolList()) list.push_back(one);
-        attributes->add_ints(std::move(list), OPFORGE_ATTRIBUTE_BOOLS);
-        break;
-      }
-      default: {
-        std::vector<opforge_string> list;
-        for (const c10::IValue& one : value.toListRef()) {
-          const std::string& text = one.toStringRef();
-          list.push_back({text.data(), static_cast<int64_t>(text.size())});
-        }
-        attributes->add_strings(std::move(list));
-      }
-    }
-  }
 }
 
 // Makes output tensors: before the kernel runs, or during it where a shape depends on data.
@@ -155,10 +33,15 @@ struct OutputMaker {
   at::Tensor* tensors;
   opforge_tensor* views;
   const c10::SmallVector<int32_t, 4>& numbers;
+  opforge_device device;
 
   void make(size_t o, at::IntArrayRef sizes) {
     const opforge_dtype dtype = bound.dtype(numbers[o]);
-    at::Tensor tensor(at::detail::empty_cpu(sizes, scalar_type_of(dtype, plan.where)));
+    const at::ScalarType type = scalar_type_of(dtype, plan.where);
+    at::Tensor tensor = C10_LIKELY(device.type == OPFORGE_DEVICE_CPU)
+                            ? at::Tensor(at::detail::empty_cpu(sizes, type))
+                            : at::empty(sizes, at::TensorOptions(type).device(
+                                                   at::kCUDA, static_cast<c10::DeviceIndex>(device.id)));
     views[o].dtype = dtype;
     fill_view(tensor, &views[o]);
     tensors[o] = std::move(tensor);
@@ -187,6 +70,7 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
   Small<opforge_tensor, 8> views;
   views.resize(n);
   size_t flat = 0;
+  bool on_cpu = true;
   for (size_t i = 0; i < counts.size(); ++i) {
     for (int32_t k = 0; k < counts[i]; ++k, ++flat) {
       const at::Tensor& tensor = inputs[flat];
@@ -196,8 +80,12 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
                       "call to_dense(), or pass a sparse tensor's parts one by one");
       }
       if (C10_UNLIKELY(!tensor.is_cpu())) {
-        throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, argument(plan, i), "inputs are on different devices",
-                      "all on the CPU", c10::str(tensor.device()), "move them to one device");
+        on_cpu = false;
+        if (!tensor.is_cuda()) {
+          throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, argument(plan, i), "inputs are on different devices",
+                        "all on the CPU, or all on one CUDA device", c10::str(tensor.device()),
+                        "move them to one device");
+        }
       }
       opforge_tensor& view = views[flat];
       view.dtype = dtype_of(tensor.scalar_type());
@@ -208,9 +96,19 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
     }
   }
 
+  opforge_device device{OPFORGE_DEVICE_CPU, 0};
+  if (C10_UNLIKELY(!on_cpu)) {
+    device = call_device(plan, views.data(), counts.data(), [&](size_t t, opforge_device to) {
+      inputs[t] = value_on(inputs[t], to);
+      fill_view(inputs[t], &views[t]);
+    });
+  }
   Bound bound;
   bind(plan, views.data(), counts.data(), attributes, &bound);
-  const opforge_kernel* kernel = plan.kernel(bound.types.data(), OPFORGE_DEVICE_CPU);
+  const opforge_kernel* kernel = on_cpu ? plan.kernel(bound.types.data(), OPFORGE_DEVICE_CPU)
+                                        : device_kernel(plan, bound.types.data(), device.type);
+  std::optional<CudaCall<DeviceBytes>> cuda;
+  if (!on_cpu) cuda.emplace(device.id, plan.where);
 
   for (size_t t = 0; t < n; ++t) {
     const bool dense = inputs[t].is_contiguous();
@@ -238,7 +136,7 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
   }
   outputs->resize(first + numbers.size());
   views.resize(n + numbers.size());
-  OutputMaker made{plan, bound, outputs->data() + first, views.data() + n, numbers};
+  OutputMaker made{plan, bound, outputs->data() + first, views.data() + n, numbers, device};
   for (size_t o = 0; o < numbers.size(); ++o) {
     const int32_t output = numbers[o];
     if (bound.known(output)) made.make(o, {bound.sizes(output), static_cast<size_t>(bound.rank(output))});
@@ -247,6 +145,7 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
   CallContext context(&parallel_chunks, kernel->data);
   context.call = &made;
   context.allocate = &OutputMaker::allocate;
+  if (cuda) cuda->prepare(&context.base);
   const opforge_arguments in{views.data(), counts.data(), static_cast<int32_t>(n),
                              static_cast<int32_t>(counts.size())};
   const opforge_arguments out{views.data() + n, output_counts->data(), static_cast<int32_t>(numbers.size()),
@@ -288,8 +187,8 @@ inline void run_on_stack(const Plan& plan, torch::jit::Stack* stack) {
   push_outputs(plan, outputs, output_counts, stack);
 }
 
-struct CpuKernel final : c10::OperatorKernel {
-  explicit CpuKernel(Operator* one) : self(one) {}
+struct DeviceKernel final : c10::OperatorKernel {
+  explicit DeviceKernel(Operator* one) : self(one) {}
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
     raising([&] { run_on_stack(self->plan, stack); });
   }

@@ -1,13 +1,18 @@
 // call.cpp: one call of an operator through the stable ABI.
 #include "stable/call.h"
 
+#include <optional>
 #include <vector>
 
 #include "common/attributes.h"
 #include "common/bind.h"
 #include "common/context.h"
+#include "common/device.h"
+#include "devices.h"
+#include "stable/create.h"
 #include "stable/dtypes.h"
 #include "stable/value.h"
+#include "torch_cuda.h"
 
 namespace opforge::torch_host {
 namespace {
@@ -25,6 +30,7 @@ struct Call {
   std::vector<String> strings;  // behind string attributes
   Small<opforge_tensor, 8> views;
   int32_t number = 0;  // PyTorch's number of the dtype that was read last
+  opforge_device device{OPFORGE_DEVICE_CPU, 0};
 
   explicit Call(const Plan& operator_plan) : plan(operator_plan) {
     tensors.reserve(plan.signature.inputs.size() + plan.signature.outputs.size() + 4);
@@ -118,26 +124,42 @@ struct Call {
     const Shims& torch = shims();
     const Handle handle = tensors[flat].get();
     opforge_tensor& view = views[flat];
-    int32_t device = 0, layout = 0;
+    int32_t place = 0, layout = 0;
     int64_t rank = 0;
     torch.check(torch.aoti_torch_get_layout(handle, &layout), "get_layout");
-    torch.check(torch.aoti_torch_get_device_type(handle, &device), "get_device_type");
+    torch.check(torch.aoti_torch_get_device_type(handle, &place), "get_device_type");
     torch.check(torch.aoti_torch_get_dtype(handle, &number), "get_dtype");
     if (layout != torch.strided) {
       throw failure(OPFORGE_STATUS_UNSUPPORTED, name, "not a strided tensor", "a dense or strided tensor",
                     "another layout", "call to_dense(), or pass a sparse tensor's parts one by one");
     }
-    if (device != torch.cpu) {
-      throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name, "inputs are on different devices",
-                    "all on the CPU", "one on another device", "move them to one device");
+    view.device = {OPFORGE_DEVICE_CPU, 0};
+    if (place != torch.cpu) {
+      if (place != torch.cuda) {
+        throw failure(OPFORGE_STATUS_INVALID_ARGUMENT, name, "inputs are on different devices",
+                      "all on the CPU, or all on one CUDA device", "one on another device",
+                      "move them to one device");
+      }
+      view.device.type = OPFORGE_DEVICE_CUDA;
+      torch.check(torch.aoti_torch_get_device_index(handle, &view.device.id), "get_device_index");
+      device = view.device;
     }
     view.dtype = dtypes().from_torch(number);
-    view.device = {OPFORGE_DEVICE_CPU, 0};
     torch.check(torch.aoti_torch_get_dim(handle, &rank), "get_dim");
     view.ndim = static_cast<int32_t>(rank);
     torch.check(torch.aoti_torch_get_sizes(handle, &view.shape), "get_sizes");
     torch.check(torch.aoti_torch_get_strides(handle, &view.strides), "get_strides");
     torch.check(torch.aoti_torch_get_data_ptr(handle, &view.data), "get_data_ptr");
+  }
+
+  // With a tensor on CUDA: all there, or an error.
+  void settle_device() {
+    device = call_device(plan, views.data(), counts.data(), [this](size_t flat, opforge_device to) {
+      int32_t dtype = 0;
+      shims().check(shims().aoti_torch_get_dtype(tensors[flat].get(), &dtype), "get_dtype");
+      tensors[flat] = value_on(tensors[flat], dtype, to);
+      read(flat, plan.where);
+    });
   }
 
   // Makes tensor `flat` what the kernel takes; a dense one has NULL strides.
@@ -160,22 +182,6 @@ struct Call {
   }
 };
 
-Handle new_tensor(const int64_t* shape, int32_t rank, opforge_dtype dtype, const std::string& where) {
-  Small<int64_t, 8> strides;
-  strides.resize(static_cast<size_t>(rank));
-  int64_t step = 1;
-  for (int32_t d = rank - 1; d >= 0; --d) {
-    strides[static_cast<size_t>(d)] = step;
-    step *= shape[d] > 1 ? shape[d] : 1;
-  }
-  Handle handle = nullptr;
-  const Shims& torch = shims();
-  torch.check(torch.aoti_torch_empty_strided(rank, shape, strides.data(), dtypes().to_torch(dtype, where),
-                                             torch.cpu, 0, &handle),
-              "empty_strided");
-  return handle;
-}
-
 // The outputs of a call, for kernels that allocate one of them by themselves.
 struct Outputs {
   Call& call;
@@ -184,7 +190,8 @@ struct Outputs {
 
   void make(int32_t output, const int64_t* shape, int32_t rank) {
     const size_t flat = first + static_cast<size_t>(output);
-    call.tensors[flat] = Tensor(new_tensor(shape, rank, bound.dtype(output), call.plan.where));
+    const int32_t dtype = dtypes().to_torch(bound.dtype(output), call.plan.where);
+    call.tensors[flat] = new_tensor(shape, rank, dtype, call.device);
     call.read(flat, call.plan.where);
     call.views[flat].strides = nullptr;
   }
@@ -250,9 +257,14 @@ void call_kernel(const Plan& plan, StableValue* stack, uint64_t inputs, uint64_t
       }
     }
   }
+  const bool on_cpu = call.device.type == OPFORGE_DEVICE_CPU;
+  if (!on_cpu) call.settle_device();
   Bound bound;
   bind(plan, call.views.data(), call.counts.data(), call.attributes, &bound);
-  const opforge_kernel* kernel = plan.kernel(bound.types.data(), OPFORGE_DEVICE_CPU);
+  const opforge_kernel* kernel = on_cpu ? plan.kernel(bound.types.data(), OPFORGE_DEVICE_CPU)
+                                        : device_kernel(plan, bound.types.data(), call.device.type);
+  std::optional<CudaCall<DeviceBytes>> cuda;
+  if (!on_cpu) cuda.emplace(call.device.id, plan.where);
   for (size_t t = 0; t < n; ++t) call.fit(t, kernel);
 
   const auto total = static_cast<size_t>(bound.outputs());
@@ -265,6 +277,7 @@ void call_kernel(const Plan& plan, StableValue* stack, uint64_t inputs, uint64_t
   CallContext context(&parallel_chunks, kernel->data);
   context.call = &made;
   context.allocate = &allocate_output;
+  if (cuda) cuda->prepare(&context.base);
   const opforge_arguments in{call.views.data(), call.counts.data(), static_cast<int32_t>(n),
                              static_cast<int32_t>(signature.inputs.size())};
   const opforge_arguments out{call.views.data() + n, bound.counts.data(), bound.outputs(),

@@ -31,10 +31,12 @@ using StableKernel = void (*)(StableValue* stack, uint64_t inputs, uint64_t outp
   X(int32_t, aoti_torch_get_strides, (Handle, int64_t**))                                               \
   X(int32_t, aoti_torch_get_dtype, (Handle, int32_t*))                                                  \
   X(int32_t, aoti_torch_get_device_type, (Handle, int32_t*))                                            \
+  X(int32_t, aoti_torch_get_device_index, (Handle, int32_t*))                                           \
   X(int32_t, aoti_torch_get_layout, (Handle, int32_t*))                                                 \
   X(int32_t, aoti_torch_is_contiguous, (Handle, bool*))                                                 \
   X(int32_t, aoti_torch_empty_strided,                                                                  \
     (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*))                      \
+  X(int32_t, aoti_torch_new_tensor_handle, (Handle, Handle*))                                           \
   X(int32_t, aoti_torch_delete_tensor_object, (Handle))                                                 \
   X(int32_t, torch_string_length, (Handle, size_t*))                                                    \
   X(int32_t, torch_string_c_str, (Handle, const char**))                                                \
@@ -46,6 +48,7 @@ using StableKernel = void (*)(StableValue* stack, uint64_t inputs, uint64_t outp
   X(int32_t, torch_delete_list, (Handle))                                                               \
   X(uint64_t, aoti_torch_abi_version, ())                                                               \
   X(int32_t, aoti_torch_device_type_cpu, ())                                                            \
+  X(int32_t, aoti_torch_device_type_cuda, ())                                                           \
   X(int32_t, aoti_torch_layout_strided, ())                                                             \
   X(int32_t, aoti_torch_memory_format_contiguous_format, ())                                            \
   X(int32_t, aoti_torch_dtype_float16, ())                                                              \
@@ -78,7 +81,7 @@ struct Shims {
 
   // Fixed for the process: the version that the stable values are laid out for, and the dtype numbers.
   uint64_t version = 0;
-  int32_t cpu = 0, strided = 0, contiguous_format = 0;
+  int32_t cpu = 0, cuda = 0, strided = 0, contiguous_format = 0;
 
   void load(const char* libtorch_cpu) {
     void* library = dlopen(libtorch_cpu, RTLD_NOW | RTLD_NOLOAD);
@@ -106,6 +109,7 @@ struct Shims {
     optional(torch_exception_get_what_without_backtrace, "torch_exception_get_what_without_backtrace");
     version = aoti_torch_abi_version();
     cpu = aoti_torch_device_type_cpu();
+    cuda = aoti_torch_device_type_cuda();
     strided = aoti_torch_layout_strided();
     contiguous_format = aoti_torch_memory_format_contiguous_format();
   }

@@ -1,11 +1,11 @@
 // stable.cpp: registers the operators of any kernel library with PyTorch through its stable C ABI.
 //
 // A kernel of that ABI gets no pointer of ours, so there is a pool of functions made from one template:
-// function k serves the operator in slot k. Schema and CPU kernel are registered here; the fake kernel,
-// autograd and autocast are Python's (src/opforge/frameworks/torch).
+// function k serves the operator in slot k. Schema and kernel, for the CPU and CUDA, are registered here; the
+// fake kernel, autograd and autocast are Python's (src/opforge/frameworks/torch).
 #include <array>
-#include <cstdio>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "entries.h"
 #include "schema.h"
 #include "stable/call.h"
 #include "stable/dtypes.h"
@@ -23,13 +24,21 @@ namespace {
 
 constexpr size_t kSlots = 1024;
 
+constexpr const char* kDevices[] = {"CPU", "CUDA"};
+
+// A namespace of torch.ops: its schemas, and its kernels per device.
+struct Space {
+  Handle fragment = nullptr;
+  Handle kernels[std::size(kDevices)] = {};
+};
+
 struct State {
   std::mutex lock;
   bool open = false;
   size_t used = 0;
   std::unique_ptr<Plan> slots[kSlots];
-  std::map<std::string, size_t> names;                          // "namespace::name" -> slot
-  std::map<std::string, std::pair<Handle, Handle>> namespaces;  // schema fragment and CPU kernels
+  std::map<std::string, size_t> names;  // "namespace::name" -> slot
+  std::map<std::string, Space> namespaces;
 };
 
 State& state() {
@@ -81,8 +90,10 @@ void define(const opforge_operator* table, const std::string& space, const std::
   if (fragment == nullptr) {
     torch.check(torch.aoti_torch_library_init_fragment(space.c_str(), "opforge", 0, &fragment),
                 "library_init_fragment");
-    torch.check(torch.aoti_torch_library_init_impl(space.c_str(), "CPU", "opforge", 0, &kernels),
-                "library_init_impl");
+    for (size_t d = 0; d < std::size(kDevices); ++d) {
+      torch.check(torch.aoti_torch_library_init_impl(space.c_str(), kDevices[d], "opforge", 0, &kernels[d]),
+                  "library_init_impl");
+    }
   }
   const size_t slot = all.used;
   const std::string schema = name + plan->schema;
@@ -96,7 +107,9 @@ void define(const opforge_operator* table, const std::string& space, const std::
   all.slots[slot] = std::move(plan);
   ++all.used;
   all.names[full] = slot;
-  torch.check(torch.torch_library_impl(kernels, name.c_str(), kPool[slot], torch.version), "library_impl");
+  for (const Handle one : kernels) {
+    torch.check(torch.torch_library_impl(one, name.c_str(), kPool[slot], torch.version), "library_impl");
+  }
 }
 
 }  // namespace
@@ -121,13 +134,6 @@ OPFORGE_EXPORT int32_t opforge_torch_open(const char* libtorch_cpu, char* error,
 OPFORGE_EXPORT int32_t opforge_torch_define(const opforge_operator* table, const char* space,
                                             const char* name, char* error, size_t size) {
   return guarded(error, size, [&] { define(table, space, name); });
-}
-
-// Status and text of this thread's last failure, which is forgotten then; 0 where there is none.
-OPFORGE_EXPORT int32_t opforge_torch_last_failure(char* text, size_t size) {
-  LastFailure& last = last_failure();
-  std::snprintf(text, size, "%s", last.text.c_str());
-  return std::exchange(last.status, OPFORGE_STATUS_OK);
 }
 
 }  // extern "C"

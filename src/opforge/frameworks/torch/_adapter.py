@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -16,7 +17,7 @@ from opforge.build.native import TEXT_SIZE, call_native, load_native, to_error
 from opforge.errors import ArgumentError, Candidate, CandidateError, OpforgeError
 from opforge.frameworks.torch import _accelerator
 
-__all__ = ["Adapter", "Route", "adapter", "last_failure", "route"]
+__all__ = ["Adapter", "Route", "adapter", "last_failure", "route", "set_device_loader"]
 
 Route = Literal["stable", "accelerator"]
 ROUTES: Final = ("auto", "stable", "accelerator")
@@ -44,6 +45,13 @@ class Adapter:
 
 _lock = threading.Lock()
 _adapter: Adapter | None = None
+_device_loader: Callable[..., int] | None = None
+
+
+def set_device_loader(loader: Callable[..., int]) -> None:
+    """Set what the adapter asks for kernels on a device; before it is loaded. See ``opforge.frameworks._devices``."""
+    global _device_loader
+    _device_loader = loader
 
 
 def route() -> Route:
@@ -107,12 +115,18 @@ def _load(kind: Route, path: Path) -> Adapter:
     library.opforge_torch_last_failure.restype = ctypes.c_int32
     library.opforge_torch_open.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     library.opforge_torch_open.restype = ctypes.c_int32
-    call_native(library.opforge_torch_open, str(_libtorch()).encode(), error=to_error)
+    library.opforge_torch_set_cuda.argtypes = [ctypes.c_char_p]
+    library.opforge_torch_set_cuda.restype = None
+    library.opforge_torch_set_device_loader.restype = None
+    call_native(library.opforge_torch_open, str(_libtorch("cpu")).encode(), error=to_error)
+    library.opforge_torch_set_cuda(str(_libtorch("cuda")).encode())
+    if _device_loader is not None:
+        library.opforge_torch_set_device_loader(_device_loader)
     return Adapter(kind, path, library)
 
 
-def _libtorch() -> Path:
-    return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+def _libtorch(part: str) -> Path:
+    return Path(torch.__file__).parent / "lib" / f"libtorch_{part}.so"
 
 
 def last_failure() -> OpforgeError | None:

@@ -1,4 +1,4 @@
-"""Autocast of the stable route: the operator's declared rule, as a kernel at the autocast key.
+"""Autocast of the stable route: the operator's declared rule, as a kernel at the autocast keys.
 
 promote: floating inputs are cast to the widest dtype among them. f32: half inputs are cast to float32. lower: float32
 inputs are cast to autocast's dtype. none: inputs stay as they are. Float64 inputs are left alone by f32 and lower, as
@@ -7,6 +7,7 @@ in PyTorch's own rules. The casts are recorded by autograd, so each gradient com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,20 +19,24 @@ __all__ = ["register"]
 
 
 def register(entry: Entry, library: Any) -> None:  # noqa: ANN401 - a torch.library.Library
-    """Register the autocast kernel, unless the rule is ``none``."""
-    if entry.autocast == "none":
-        return
+    """Register the autocast kernels, unless the rule is ``none``."""
+    if entry.autocast != "none":
+        for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+            library.impl(entry.name, _make_kernel(entry, device, key), key, with_keyset=True)
+
+
+def _make_kernel(entry: Entry, device: str, key: str) -> Callable[..., Any]:
     rule, overload = entry.autocast, entry.overload
-    without_autocast = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    without_autocast = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        target = _target(rule, arguments)
+        target = _target(rule, arguments, device)
         if target is not None:
             arguments = tuple(_cast(argument, target, rule) for argument in arguments)
         with torch._C._ExcludeDispatchKeyGuard(without_autocast):
             return overload(*arguments, **attributes)
 
-    library.impl(entry.name, kernel, "AutocastCPU", with_keyset=True)
+    return kernel
 
 
 def _floating(arguments: Any) -> list[torch.Tensor]:  # noqa: ANN401
@@ -39,11 +44,11 @@ def _floating(arguments: Any) -> list[torch.Tensor]:  # noqa: ANN401
     return [t for t in flat if isinstance(t, torch.Tensor) and t.is_floating_point()]
 
 
-def _target(rule: str, arguments: Any) -> torch.dtype | None:  # noqa: ANN401
+def _target(rule: str, arguments: Any, device: str) -> torch.dtype | None:  # noqa: ANN401
     if rule == "f32":
         return torch.float32
     if rule == "lower":
-        return torch.get_autocast_dtype("cpu")
+        return torch.get_autocast_dtype(device)
     target: torch.dtype | None = None
     for tensor in _floating(arguments):
         target = tensor.dtype if target is None else torch.promote_types(target, tensor.dtype)

@@ -30,17 +30,19 @@ _after: Any = torch._C._after_autograd_keyset
 _below: Any = torch._C._AutoDispatchBelowAutograd
 _forward_ad: Any = torch.autograd.forward_ad
 _active = torch._C._are_functorch_transforms_active
-_CPU: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-_plain_keys: set[int] = set()  # key sets below which our CPU kernel comes at once: nothing traces or transforms
+_DEVICES: Any = {key: torch._C.DispatchKeySet(key) for key in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)}
+_CPU, _CUDA = _DEVICES.values()
+# Key sets below which our kernel comes at once, as nothing traces or transforms, and the key of its device.
+_plain_keys: dict[int, Any] = {}
 
 
-def _is_plain(keyset: Any) -> bool:  # noqa: ANN401
-    """Whether our CPU kernel is next below autograd; what is found out once is remembered."""
+def _device_below(keyset: Any) -> Any:  # noqa: ANN401
+    """Return the key of the kernel that is next below autograd, None where it is not ours; it is remembered."""
     below = (keyset & _after).remove(torch._C.DispatchKey.ADInplaceOrView)
-    if below.highestPriorityTypeId() != torch._C.DispatchKey.CPU:
-        return False
-    _plain_keys.add(keyset.raw_repr())
-    return True
+    device = _DEVICES.get(below.highestPriorityTypeId())
+    if device is not None:
+        _plain_keys[keyset.raw_repr()] = device
+    return device
 
 
 def register(entry: Entry, library: Any) -> None:  # noqa: ANN401 - a torch.library.Library
@@ -61,17 +63,17 @@ def _make_kernel(entry: Entry) -> Callable[..., Any]:
     def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
         if _forward_ad._current_level >= 0:
             _refuse_tangents(entry, arguments)
-        ready = keyset.raw_repr() in _plain_keys or _is_plain(keyset)
-        keyset = _CPU if ready else keyset & _after
+        device = _plain_keys.get(keyset.raw_repr()) or _device_below(keyset)
+        keyset = device or keyset & _after
         if not (recording() and any_requires_grad(*arguments)):
-            if ready:
+            if device:
                 return redispatch(keyset, *arguments, **attributes)
             with _below():
                 return redispatch(keyset, *arguments, **attributes)
         if defaults:
             attributes = {**defaults, **attributes}
         if plain:
-            if ready:
+            if device:
                 return apply(keyset, attributes, *arguments)
             return _apply(apply, keyset, attributes, *arguments)
         call = _Call(entry, keyset, attributes, arguments)
@@ -126,7 +128,7 @@ def _plain_function(entry: Entry) -> type[torch.autograd.Function]:
     single = len(entry.signature.outputs) == 1
 
     def forward(ctx: Any, keyset: Any, attributes: dict[str, Any], *tensors: Any) -> Any:  # noqa: ANN401
-        if keyset is _CPU:
+        if keyset is _CPU or keyset is _CUDA:
             outputs = redispatch(keyset, *tensors, **attributes)
         else:
             outputs = _redispatch(redispatch, keyset, tensors, attributes)

@@ -143,22 +143,31 @@ def _second_try(
 
 
 def _convert(operator: Operator, tensors: Sequence[Any]) -> list[Any]:
-    """Turn numbers and arrays into tensors; a Python number takes the dtype that its type variable has elsewhere."""
+    """Turn numbers and arrays into tensors.
+
+    A Python number takes the dtype that its type variable has elsewhere, and lies where the tensors are. An array
+    stays on the CPU: nothing moves data between devices unasked.
+    """
     if all(isinstance(value, torch.Tensor) for value in tensors):
         return list(tensors)
     dtypes: dict[str, torch.dtype] = {}
+    device: torch.device | None = None
     for parameter, value in zip(operator.signature.inputs, tensors, strict=True):
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, torch.Tensor):
                 dtypes.setdefault(parameter.type, item.dtype)
+                device = device or item.device
 
     def convert(value: Any, kind: str) -> Any:  # noqa: ANN401
         if value is None or isinstance(value, torch.Tensor):
             return value
         if isinstance(value, tuple):
             return [convert(item, kind) for item in value]
-        weak = isinstance(value, int | float)
-        return torch.as_tensor(value, dtype=dtypes.get(kind) if weak else None)
+        if not isinstance(value, int | float):
+            return torch.as_tensor(value)
+        if device is not None and device.type != "cpu":  # by a kernel: nothing is copied behind a stream's back
+            return torch.full((), value, dtype=dtypes.get(kind), device=device)
+        return torch.as_tensor(value, dtype=dtypes.get(kind))
 
     return [convert(value, p.type) for p, value in zip(operator.signature.inputs, tensors, strict=True)]
 

@@ -10,8 +10,9 @@ import torch
 
 from opforge.build.library import LibraryOperator
 from opforge.frameworks import _entries
+from opforge.frameworks._devices import device_loader
 from opforge.frameworks._entries import Entries, described
-from opforge.frameworks.torch._adapter import adapter
+from opforge.frameworks.torch._adapter import adapter, set_device_loader
 from opforge.schema import registry, snake_case
 
 __all__ = ["ENTRIES", "Entry", "all_entries", "torch_name"]
@@ -92,5 +93,10 @@ def _complete(entry: Entry) -> None:
     _decompose.register(entry)
 
 
-ENTRIES: Final = Entries("PyTorch", "opforge.torch", _make, _complete)
+def _serve(entry: Entry, operator: LibraryOperator) -> None:
+    adapter().define(operator.address, entry.namespace, entry.name)
+
+
+ENTRIES: Final = Entries("PyTorch", "opforge.torch", _make, _complete, _serve)
 all_entries = ENTRIES.all
+set_device_loader(device_loader(ENTRIES))

@@ -41,20 +41,11 @@ def infer(entry: Entry, arguments: tuple[Any, ...], attributes: dict[str, Any]) 
     """Make empty outputs for a call with these inputs."""
     shapes: list[Any] = []
     dtypes: list[Any] = []
-    device: torch.device | None = None
+    device = _device(entry, arguments)
     for parameter, value in zip(entry.signature.inputs, arguments, strict=False):
         for tensor in value if parameter.variadic else (value,):
             shapes.append(ABSENT if tensor is None else tensor.shape)
             dtypes.append(None if tensor is None else from_torch(tensor.dtype))
-            if tensor is not None and tensor.device != (device or tensor.device):
-                raise ArgumentError(
-                    "inputs are on different devices",
-                    where=f"{entry.where}, argument {parameter.name}",
-                    expected=device,
-                    got=tensor.device,
-                    hint="move them to one device",
-                )
-            device = device if tensor is None else tensor.device
     # None stands for a default that PyTorch's schema language cannot write.
     given = {name: value for name, value in attributes.items() if value is not None}
     binding = entry.signature.bind(shapes, dtypes, given, where=entry.where, types=entry.types, guards=GUARDS)
@@ -64,6 +55,30 @@ def infer(entry: Entry, arguments: tuple[Any, ...], attributes: dict[str, Any]) 
         tensors = [_empty(*next(made), device) for _ in range(count)]
         outputs.append(tensors if parameter.variadic else tensors[0] if tensors else None)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _device(entry: Entry, arguments: tuple[Any, ...]) -> torch.device | None:
+    """Return where the outputs are. Formulas take CPU tensors of no dimensions beside others, as PyTorch's own do."""
+    tensors = [
+        (parameter, tensor)
+        for parameter, value in zip(entry.signature.inputs, arguments, strict=False)
+        for tensor in (value if parameter.variadic else (value,))
+        if tensor is not None
+    ]
+    device: torch.device | None = next((t.device for _, t in tensors if t.device.type != "cpu"), None)
+    if device is None:
+        return tensors[0][1].device if tensors else None
+    for parameter, tensor in tensors:
+        scalar = entry.is_formula and tensor.device.type == "cpu" and tensor.dim() == 0
+        if tensor.device != device and not scalar:
+            raise ArgumentError(
+                "inputs are on different devices",
+                where=f"{entry.where}, argument {parameter.name}",
+                expected=f"all on {device}",
+                got=tensor.device,
+                hint="move them to one device",
+            )
+    return device
 
 
 def _empty(shape: Any, dtype: Any, device: torch.device | None) -> torch.Tensor:  # noqa: ANN401

@@ -1,0 +1,318 @@
+"""Tensors on CUDA: dispatch, stream, guard, devices, memory and errors, with emulated kernels over host memory."""
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import opforge as of
+import opforge.torch
+from opforge.build import load_library
+from opforge.build.plan import plan_library
+from opforge.cuda import emulate_operators
+from opforge.errors import ArgumentError, UnsupportedError
+from tests.unit.torch.host_cuda import HostCuda, host_cuda, on_cuda, view
+
+pytestmark = pytest.mark.compiler
+
+RNG = np.random.default_rng(5)
+
+
+@of.formula("test.torchcuda::Gate", autocast="lower")
+def gate(x, w, *, slope: float = 0.5):
+    """Broadcast, with an attribute."""
+    return of.where(x > w, of.tanh(x * w), slope * x)
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory: pytest.TempPathFactory) -> HostCuda:
+    with host_cuda(tmp_path_factory.mktemp("cuda")) as found:
+        opforge.torch.register(gate)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kernels(cuda: HostCuda) -> ctypes.CDLL:
+    """Give the operators their emulated kernels, in a library that comes after the one for the CPU."""
+    emulated = emulate_operators(plan_library([gate]).operators)
+    opforge.torch.register_library(load_library(emulated.path))
+    return emulated.load()
+
+
+@pytest.fixture(autouse=True)
+def _afresh(cuda: HostCuda) -> None:
+    cuda.allocated.clear()
+    cuda.current.clear()
+
+
+def raised() -> type[Exception]:
+    """What a call of ``torch.ops`` raises: the stable ABI knows one class only."""
+    return RuntimeError if opforge.torch.route() == "stable" else ValueError
+
+
+def launched(library: ctypes.CDLL) -> tuple[int, int, int]:
+    """How many launches there were; device and stream of the last."""
+    device, stream = ctypes.c_int(-1), ctypes.c_void_p()
+    library.opforge_cuda_launched.restype = ctypes.c_int64
+    return library.opforge_cuda_launched(ctypes.byref(device), ctypes.byref(stream)), device.value, stream.value or 0
+
+
+def arrays(*shapes: tuple[int, ...], dtype: type = np.float32) -> list[np.ndarray]:
+    return [np.asarray(RNG.normal(size=shape), dtype) for shape in shapes]
+
+
+def on_cpu(*values: np.ndarray, **attributes: float) -> np.ndarray:
+    return gate(*[torch.from_numpy(np.ascontiguousarray(v)) for v in values], **attributes).numpy()
+
+
+def test_without_a_library_the_error_names_what_is_missing(cuda, monkeypatch):
+    x = on_cuda(np.ones(3, np.float32))
+    monkeypatch.setenv("OPFORGE_JIT", "off")
+    monkeypatch.setenv("OPFORGE_LIBRARY_PATH", "")
+    with pytest.raises(UnsupportedError) as caught:
+        gate(x, x)
+    error = caught.value
+    assert "the operator's kernels for cuda are not built" in str(error)
+    assert "OPFORGE_JIT=off forbids compiling" in str(error)
+    assert "opforge build PACKAGE --device cuda --out FOLDER" in error.hint
+    with pytest.raises(raised(), match="the operator's kernels for cuda are not built"):
+        torch.ops.test_torchcuda.gate(x, x)
+    assert cuda.allocated == []  # nothing went to the CPU or anywhere
+
+
+@pytest.mark.parametrize("key", ["CPU", "CUDA", "AutogradCUDA", "AutocastCPU", "AutocastCUDA"])
+def test_registered_under_the_keys(kernels, key):
+    for name in ("test_torchcuda::gate", "test_torchcuda::gate_grad"):
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(name, key) or (
+            key == "AutogradCUDA" and torch._C._dispatch_has_kernel_for_dispatch_key(name, "Autograd")
+        )
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_runs_on_the_device_and_its_current_stream(cuda, kernels, device):
+    x, w = arrays((4, 5), (5,))
+    count = launched(kernels)[0]
+    y = gate(on_cuda(x, device), on_cuda(w, device), slope=0.25)
+    assert y.device == torch.device("cuda", device)
+    np.testing.assert_allclose(view(y), on_cpu(x, w, slope=0.25), rtol=1e-6)
+    assert launched(kernels) == (count + 1, device, 0x1000 + device)
+    assert cuda.allocated == [((4, 5), torch.float32, device)]
+    assert cuda.current == [device]  # made while the device was the current one
+    assert cuda.number("guards").value == 0
+    assert cuda.number("current").value == 0
+
+
+def test_the_kernel_for_the_cpu_still_serves_the_cpu(cuda, kernels):
+    count = launched(kernels)[0]
+    x, w = arrays((3,), (3,))
+    on_cpu(x, w)
+    assert launched(kernels)[0] == count
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_strides_offsets_and_sizes(cuda, kernels, dtype):
+    base = np.asarray(RNG.normal(size=(6, 8, 4)), dtype)
+    for x in (base[::2, 1:, :], base.transpose(2, 0, 1), base[0, 0, 1:2], base[:, :0], np.asarray(base[0, 0, 0])):
+        w = np.asarray(0.3, dtype)
+        y = gate(on_cuda(x), on_cuda(w))
+        assert y.is_contiguous()
+        np.testing.assert_allclose(view(y), on_cpu(x, w), rtol=2e-3 if dtype == np.float16 else 1e-6)
+
+
+def test_nothing_is_launched_for_no_elements(cuda, kernels):
+    count = launched(kernels)[0]
+    y = gate(on_cuda(np.empty((0, 3), np.float32)), on_cuda(np.empty((3,), np.float32)))
+    assert y.shape == (0, 3)
+    assert y.is_cuda
+    assert launched(kernels)[0] == count
+
+
+def test_different_devices_are_refused(cuda, kernels):
+    x, w = arrays((4,), (4,))
+    with pytest.raises(ArgumentError) as caught:
+        gate(on_cuda(x, 0), torch.from_numpy(w))
+    assert caught.value.where is None or "w" in str(caught.value)
+    assert "test.torchcuda::Gate, argument w: inputs are on different devices" in str(caught.value)
+    assert (caught.value.expected, caught.value.got) == ("all on cuda:0", "cpu")
+    with pytest.raises(ArgumentError, match="argument x: inputs are on different devices"):
+        gate(torch.from_numpy(x), on_cuda(w, 1))
+    with pytest.raises(ArgumentError) as caught:
+        gate(on_cuda(x, 0), on_cuda(w, 1))
+    assert (caught.value.expected, caught.value.got) == ("all on cuda:0", "cuda:1")
+    assert cuda.allocated == []
+
+
+def test_a_number_on_the_cpu_goes_along_with_a_formula(cuda, kernels):
+    x, w = arrays((4,), ())
+    expected = on_cpu(x, w)
+    y = gate(on_cuda(x, 1), torch.from_numpy(w))
+    np.testing.assert_allclose(view(y), expected, rtol=1e-6)
+    assert y.device.index == 1
+    assert [entry[2] for entry in cuda.allocated] == [1, 1]  # the number's place, then the output
+    y = gate(torch.from_numpy(w), on_cuda(x))
+    np.testing.assert_allclose(view(y), on_cpu(w, x), rtol=1e-6)
+    y = gate(on_cuda(x), 0.25)  # a Python number lies where the tensors are
+    np.testing.assert_allclose(view(y), on_cpu(x, np.float32(0.25)), rtol=1e-6)
+
+
+def backward(y: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
+    """Call the backward function as the engine would, which has no thread for such a device."""
+    node = y.grad_fn
+    found = node(gradient) if callable(node) else node.apply(gradient)
+    return [t for t in (found if isinstance(found, tuple) else (found,)) if t is not None]
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((300, 4), (4,)), ((2, 1, 3), (5, 1)), ((0, 3), (3,))])
+def test_gradients(cuda, kernels, shapes):
+    x, w = arrays(*shapes)
+    leaves = [torch.from_numpy(v.copy()).requires_grad_() for v in (x, w)]
+    out = gate(*leaves)
+    g = np.asarray(RNG.normal(size=out.shape), np.float32)
+    expected = torch.autograd.grad(out, leaves, torch.from_numpy(g))
+    y = gate(*[on_cuda(v, 1).requires_grad_() for v in (x, w)])
+    assert y.requires_grad
+    found = backward(y, on_cuda(g, 1))
+    assert len(found) == 2
+    for one, right in zip(found, expected, strict=True):
+        assert one.device == torch.device("cuda", 1)
+        np.testing.assert_allclose(view(one), right.numpy(), rtol=1e-4, atol=1e-5)
+    if 0 not in x.shape:
+        assert launched(kernels)[1:] == (1, 0x1001)
+    assert cuda.number("guards").value == 0
+
+
+def test_scratch_is_pytorchs_memory_on_the_device(cuda, kernels):
+    x, w = arrays((40000, 2), (2,))  # sums in several parts
+    y = gate(on_cuda(x, 1), on_cuda(w, 1).requires_grad_())
+    cuda.allocated.clear()
+    backward(y, on_cuda(np.ones(y.shape, np.float32), 1))
+    scratch = [entry for entry in cuda.allocated if entry[1] == torch.uint8]
+    assert scratch
+    assert all(device == 1 for _, _, device in scratch)
+
+
+def test_second_derivatives_take_the_dispatcher(cuda, kernels):
+    x, w = arrays((5,), (5,))
+    y = gate(on_cuda(x).requires_grad_(), on_cuda(w))
+    g = on_cuda(np.ones(5, np.float32)).requires_grad_()
+    (first,) = backward(y, g)
+    assert first.requires_grad
+    leaf = torch.from_numpy(x.copy()).requires_grad_()
+    (right,) = torch.autograd.grad(gate(leaf, torch.from_numpy(w)), leaf, torch.ones(5), create_graph=True)
+    np.testing.assert_allclose(view(first.detach()), right.detach().numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("cast", [torch.float16, torch.bfloat16])
+def test_autocast(cuda, kernels, cast):
+    x, w = arrays((6,), (6,))
+    before = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", cast)
+    try:
+        y = gate(on_cuda(x), on_cuda(w))
+        assert gate(torch.from_numpy(x), torch.from_numpy(w)).dtype == torch.float32  # that of the CPU is off
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", before)
+    assert y.dtype == cast
+    np.testing.assert_allclose(view(y).astype(np.float32), on_cpu(x, w), atol=3e-2)
+
+
+def test_what_the_launch_says_is_raised(cuda, kernels):
+    x = on_cuda(np.ones(3, np.float32), 7)  # the emulator has two devices
+    with pytest.raises(ArgumentError, match=r"no such GPU: cudaErrorInvalidDevice \(101\)"):
+        gate(x, x)
+    with pytest.raises(raised(), match="no such GPU"):
+        torch.ops.test_torchcuda.gate(x, x)
+    assert cuda.number("guards").value == 0
+
+
+@pytest.mark.parametrize(("which", "words"), [("refuse_guard", "the device"), ("refuse_stream", "its current stream")])
+def test_what_pytorch_refuses_is_raised(cuda, kernels, which, words):
+    x = on_cuda(np.ones(3, np.float32))
+    cuda.number(which).value = 1
+    try:
+        with pytest.raises(UnsupportedError, match=f"PyTorch gives no access to {words}"):
+            gate(x, x)
+    finally:
+        cuda.number(which).value = 0
+    assert cuda.number("guards").value == 0
+
+
+def test_the_gradient_of_a_number_on_the_cpu(cuda, kernels):
+    """It has no dimensions, and lies where the others are: the engine brings such ones to their inputs."""
+    x = arrays((6,))[0]
+    number = torch.tensor(0.5, requires_grad=True)
+    right = torch.autograd.grad(gate(torch.from_numpy(x), number).sum(), number)[0]
+    (found,) = backward(gate(on_cuda(x), number), on_cuda(np.ones(6, np.float32)))
+    assert (found.shape, found.device.type) == ((), "cuda")
+    np.testing.assert_allclose(view(found), right.numpy(), rtol=1e-5)
+
+
+def fake(mode: FakeTensorMode, *shapes: tuple[int, ...], device: str = "cuda:1") -> list[torch.Tensor]:
+    with mode:
+        return [torch.empty(shape, device=device) for shape in shapes]
+
+
+def test_fake_tensors_keep_their_device(cuda, kernels):
+    mode = FakeTensorMode()
+    x, w = fake(mode, (4, 5), (5,))
+    with mode:
+        y = torch.ops.test_torchcuda.gate(x, w)
+        assert (y.device, y.shape) == (torch.device("cuda", 1), (4, 5))
+        dx, dw = torch.ops.test_torchcuda.gate_grad(y, x, w)
+        assert (dx.device, dw.device) == (x.device, w.device)
+        assert (dx.shape, dw.shape) == (x.shape, w.shape)
+        number = torch.empty((), device="cpu")
+        assert torch.ops.test_torchcuda.gate(x, number).device == x.device
+        assert torch.ops.test_torchcuda.gate(number, x).device == x.device
+        for other in (torch.empty(5, device="cpu"), torch.empty(5, device="cuda:0")):
+            with pytest.raises(Exception, match=r"inputs are on different devices|found at least two devices"):
+                torch.ops.test_torchcuda.gate(x, other)
+    assert cuda.allocated == []
+
+
+def test_fake_backward(cuda, kernels):
+    mode = FakeTensorMode()
+    leaves = [t.requires_grad_() for t in fake(mode, (4, 5), (5,))]
+    with mode:
+        y = gate(*leaves)
+        found = backward(y, torch.ones_like(y))
+    assert [(t.device, t.shape) for t in found] == [(t.device, t.shape) for t in leaves]
+
+
+class Layer(torch.nn.Module):
+    """Two calls."""
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """Run."""
+        return gate(gate(x, w), w, slope=0.25) * 2
+
+
+def test_a_graph_that_was_exported_for_cuda_runs_on_the_cpu(cuda, kernels):
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    program = torch.export.export(Layer(), tuple(fake(mode, (4, 5), (5,))), strict=False)
+    calls = [node for node in program.graph.nodes if "gate" in str(node.target)]
+    assert len(calls) == 2
+    assert all(node.meta["val"].device == torch.device("cuda", 1) for node in calls)
+    x, w = (torch.from_numpy(v) for v in arrays((4, 5), (5,)))
+    torch.testing.assert_close(program.module()(x, w), Layer()(x, w))
+
+
+def test_forward_and_backward_are_traced(cuda, kernels):
+    """What torch.compile hands to a backend: a graph with the gradient operator in it, for the device."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def both(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        y = gate(x.requires_grad_(), w.requires_grad_())
+        return [y, *backward(y, torch.ones_like(y))]
+
+    with mode:
+        graph = make_fx(both)(*fake(mode, (4, 5), (5,)))
+    ours = [node for node in graph.graph.nodes if "test_torchcuda" in str(node.target)]
+    assert [str(node.target) for node in ours] == ["test_torchcuda.gate.default", "test_torchcuda.gate_grad.default"]
+    made = [t for node in ours for t in torch.utils._pytree.tree_leaves(node.meta["val"])]
+    assert {t.device for t in made} == {torch.device("cuda", 1)}
