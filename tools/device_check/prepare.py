@@ -16,9 +16,10 @@ INLINE: Final = "load_inline"
 
 SOURCE: Final = r"""
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime.h>
 #include <torch/library.h>
 
 namespace {
@@ -36,7 +37,7 @@ at::Tensor gelu(const at::Tensor& x) {
   at::Tensor out = at::empty_like(input);
   const int64_t n = input.numel();
   if (n > 0) {
-    gelu_kernel<<<static_cast<unsigned>((n + 255) / 256), 256, 0, at::cuda::getCurrentCUDAStream()>>>(
+    gelu_kernel<<<static_cast<unsigned>((n + 255) / 256), 256, 0, c10::cuda::getCurrentCUDAStream()>>>(
         input.data_ptr<float>(), out.data_ptr<float>(), n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();
   }
@@ -75,12 +76,13 @@ def load_inline_operator(*, build: bool = True) -> Any:  # noqa: ANN401 - an OpO
         folder.mkdir(parents=True, exist_ok=True)
         load_inline(
             name="opforge_bench_inline",
-            cpp_sources=[],
+            cpp_sources=["// everything is in the other"],
             cuda_sources=[SOURCE],
             build_directory=str(folder),
             is_python_module=False,
             extra_cuda_cflags=["-O3"],
             verbose=False,
+            no_implicit_headers=True,  # no torch/extension.h, which needs Python's headers
         )
     else:
         torch.ops.load_library(str(library))

@@ -177,5 +177,13 @@ def test_torch_has_the_calls_that_only_a_gpu_runs():
     inspect.signature(torch.cuda.Event.elapsed_time).bind(None, None)
     from torch.utils.cpp_extension import load_inline
 
-    wanted = ("name", "cpp_sources", "cuda_sources", "build_directory", "is_python_module", "extra_cuda_cflags")
+    wanted = (
+        "name",
+        "cpp_sources",
+        "cuda_sources",
+        "build_directory",
+        "is_python_module",
+        "extra_cuda_cflags",
+        "no_implicit_headers",
+    )
     assert set(wanted) <= set(inspect.signature(load_inline).parameters)
