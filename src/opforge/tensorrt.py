@@ -38,6 +38,7 @@ __all__ = [
     "plugin_id",
     "prepare",
     "register",
+    "write_plugins",
 ]
 
 
@@ -153,6 +154,28 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     from opforge.engines.tensorrt._engine import load_engine
 
     return load_engine(import_tensorrt(), Path(path).read_bytes(), str(path))
+
+
+def write_plugins(folder: str | os.PathLike[str], *operators: Operator, name: str, library: str = "") -> list[Path]:
+    """Write plugins in C++ for those who have TensorRT's headers: a .cpp that needs nothing of ours, and a .cmake.
+
+    The library that it becomes takes its kernels from a kernel library with CUDA kernels in its own folder, which
+    ``opforge build PACKAGE --device cuda`` makes, and from those in the folders of ``OPFORGE_LIBRARY_PATH``. It exports
+    what ``trtexec --dynamicPlugins`` and ``IPluginRegistry::loadLibrary`` look up. Engines and prepared models are the
+    same as those of `register`.
+
+    Args:
+        folder: where to; it is made if need be.
+        *operators: none = every registered one that has CUDA kernels.
+        name: of the package, an identifier: ``<name>_tensorrt.cpp`` and ``<name>_tensorrt.cmake`` are written.
+        library: file name of the kernel library; ``<name>_cuda.so`` where it is not given.
+
+    Raises:
+        ArgumentError: no operator can be a plugin, or a name is none.
+    """
+    from opforge.engines.tensorrt._emit import write_plugins as written
+
+    return written(folder, operators or _register.every(), name=name, library=library)
 
 
 def _path(model: str | os.PathLike[str] | onnx.ModelProto) -> Path | onnx.ModelProto:

@@ -2,7 +2,8 @@
 //
 // DimTraits<int64_t> takes -1 for an unknown size. A host specialises DimTraits for its symbolic integers,
 // e.g. torch's SymInt: `require_*` may record the condition and give true, `decide_one` answers a question
-// either way.
+// either way. A host that cannot answer may have `broadcast(a, b)`: the size of two that broadcast and are
+// not both plain numbers.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,8 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "opforge/detail/dim_traits.h"
@@ -40,6 +42,14 @@ struct Binding {
   std::vector<int32_t> input_counts;   // tensors per input parameter
   std::vector<int32_t> output_counts;  // per output parameter; 0 where its optional input is absent
 };
+
+// Whether a host computes the size of two that broadcast, instead of deciding which of them is 1.
+template <class D, class Traits, class = void>
+struct HasBroadcast : std::false_type {};
+template <class D, class Traits>
+struct HasBroadcast<
+    D, Traits, std::void_t<decltype(Traits::broadcast(std::declval<const D&>(), std::declval<const D&>()))>>
+    : std::true_type {};
 
 template <class D, class Traits = DimTraits<D>>
 class Binder {
@@ -446,14 +456,19 @@ class Binder {
       if (!left) *into = right ? next : Value();
       return true;
     }
-    if (Traits::decide_one(**into)) {
-      *into = next;
+    if constexpr (HasBroadcast<D, Traits>::value) {
+      *into = Traits::broadcast(**into, *next);
+      return true;
+    } else {
+      if (Traits::decide_one(**into)) {
+        *into = next;
+        return true;
+      }
+      if (Traits::decide_one(*next)) return true;
+      if (!Traits::require_equal(**into, *next)) return false;
+      if (right) *into = next;
       return true;
     }
-    if (Traits::decide_one(*next)) return true;
-    if (!Traits::require_equal(**into, *next)) return false;
-    if (right) *into = next;
-    return true;
   }
 
   const Signature& signature_;

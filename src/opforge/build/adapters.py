@@ -9,17 +9,22 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from opforge import _paths
 from opforge.build.cache import Made, open_cache
 from opforge.build.compile import compile_units, link
 from opforge.build.toolchain import find_compiler
 from opforge.codegen.units import Unit
-from opforge.errors import BuildError
+from opforge.errors import BuildError, UnsupportedError
 
-__all__ = ["Recipe", "adapter_sources"]
+__all__ = ["Recipe", "adapter_sources", "joined_source", "source_file"]
+
+_INCLUDE: Final = re.compile(r'^#include "([^"]+)"$')
 
 
 def adapter_sources() -> Path:
@@ -27,6 +32,45 @@ def adapter_sources() -> Path:
     package = Path(_paths.__file__).resolve().parent
     installed = package / "adapters"
     return installed if installed.is_dir() else package.parent.parent / "adapters"
+
+
+def source_file(name: str) -> Path:
+    """Return a source by its name below the folder of adapters, or of our headers.
+
+    Raises:
+        UnsupportedError: this installation lacks it.
+    """
+    for root in (adapter_sources(), _paths.include_dir()):
+        if (root / name).is_file():
+            return root / name
+    raise UnsupportedError("a source file of opforge is missing", where=name, hint="install opforge again")
+
+
+def joined_source(name: str, beside: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return the lines of a source with those of its includes in their place, each file once.
+
+    Args:
+        name: of the source.
+        beside: includes that stay, and what they are called then.
+    """
+    return _joined(name, beside, set())
+
+
+def _joined(name: str, beside: Mapping[str, str], seen: set[Path]) -> list[str]:
+    path = source_file(name)
+    if path in seen:
+        return []
+    seen.add(path)
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        include = _INCLUDE.match(line)
+        if include is not None and include.group(1) in beside:
+            lines.append(f'#include "{beside[include.group(1)]}"')
+        elif include is not None:
+            lines += _joined(include.group(1), beside, seen)
+        elif line != "#pragma once":
+            lines.append(line)
+    return lines
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,10 @@ def test_nodes_say_what_the_parser_looks_up():
     made = prepare(gate_model(slope=0.25), route="plugins")
     (node,) = made.graph.node
     assert (node.op_type, node.domain, list(node.input)) == ("test_trt_Gate", "test.trt", ["x", "w"])
-    assert texts(node) == {"plugin_version": "1", "plugin_namespace": "test.trt", "opforge_inputs": "1 1"}
+    assert texts(node) == {
+        "plugin_version": "1", "plugin_namespace": "test.trt", "opforge_inputs": "1 1",
+        "opforge_schema": gate.schema_hash,
+    }  # fmt: skip
     assert {a.name: a.f for a in node.attribute if a.type == onnx.AttributeProto.FLOAT} == {"slope": 0.25, "bias": 0.0}
     assert not made.functions
     (other,) = prepare(gate_model(), route="plugins", plugins="decorators").graph.node

@@ -10,7 +10,7 @@ from opforge.engines import _nodes
 from opforge.engines.tensorrt._fields import counts_text
 from opforge.engines.tensorrt._kernels import data_dependent, has_cuda
 from opforge.engines.tensorrt._known import PARSER_ATTRIBUTES, UNSUPPORTED
-from opforge.engines.tensorrt._names import DTYPE_NAMES, INPUTS, OWN_FIELDS, PluginId, plugin_id, quick_id
+from opforge.engines.tensorrt._names import DTYPE_NAMES, INPUTS, OWN_FIELDS, SCHEMA, PluginId, plugin_id, quick_id
 from opforge.engines.tensorrt._register import registered, registered_ids
 from opforge.errors import ArgumentError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.onnx._walk import Place, nodes, opset_versions, standard

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opforge.build.library import LoadedLibrary
     from opforge.schema import Operator
 
-__all__ = ["register", "registered", "registered_ids"]
+__all__ = ["every", "register", "registered", "registered_ids"]
 
 # By TensorRT's module and the plugin's identity; the registry keeps pointers to creators, which must stay.
 _creators: dict[tuple[int, PluginId], tuple[Operator, Any]] = {}
@@ -33,7 +33,7 @@ def register(
     """Register the plugins of operators; see `opforge.tensorrt.register`."""
     if library is not None:
         provide(library)
-    chosen = list(operators) or _every()
+    chosen = list(operators) or every()
     made = []
     for operator in chosen:
         if data_dependent(operator):
@@ -47,7 +47,8 @@ def register(
     return made
 
 
-def _every() -> list[Operator]:
+def every() -> list[Operator]:
+    """Return the registered operators that can be plugins, the newest version of each."""
     discover()
     return [one for one in registry.operators().values() if has_cuda(one) and not data_dependent(one)]
 
