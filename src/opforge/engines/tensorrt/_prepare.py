@@ -197,10 +197,8 @@ def _rewrite(node: onnx.NodeProto, operator: Operator, name: PluginId) -> None:
             node.attribute.append(node_attribute(attribute.name, attribute.kind, value))
         else:
             node.attribute.append(node_attribute(attribute.name, "string", format_literal(value)))
-    for key, text in (
-        (INPUTS, counts_text(counts)),
-        *zip(PARSER_ATTRIBUTES, (name.version, name.namespace), strict=False),
-    ):
+    texts = (counts_text(counts), operator.schema_hash, name.version, name.namespace)
+    for key, text in zip((INPUTS, SCHEMA, *PARSER_ATTRIBUTES[:2]), texts, strict=True):
         node.attribute.append(node_attribute(key, "string", text))
 
 
