@@ -168,7 +168,7 @@ def test_files_that_pages_name_exist():
 
 
 def test_make_targets_and_extras_exist():
-    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
+    targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
     project = (ROOT / "pyproject.toml").read_text()
     extras = set(
         re.findall(
@@ -177,7 +177,9 @@ def test_make_targets_and_extras_exist():
     )
     for page in PAGES:
         for text in code(page):
-            command = re.match(r"make ([a-z]+)\b(?! )", text) or re.fullmatch(r"make ([a-z]+)(?: [A-Z_]+=\S+)?", text)
+            command = re.match(r"make ([a-z-]+)\b(?![ -])", text) or re.fullmatch(
+                r"make ([a-z-]+)(?: [A-Z_]+=\S+)?", text
+            )
             if command:
                 assert command.group(1) in targets, f"{page.name} quotes {text}"
             for names in re.findall(r"(?:opforge|'\.)\[([a-z,]+)\]", text):
