@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._case import OURS, Case, Measured, all_cases
+from benchmarks._summary import geometric_means, second_thread
 from opforge.cli._output import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -187,6 +188,10 @@ def _print(rows: list[dict[str, Any]]) -> None:
         for r in rows
     ]
     table("ratio above 1: opforge is better", head, body)
+    if means := geometric_means(rows):
+        table("geometric means over whole models", ("threads", "peer", "cases", "ratio", "asked"), means)
+    if scales := second_thread(rows):
+        table("one thread's time by two threads'", ("case", "opforge", "onnxruntime", "asked"), scales)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,23 @@ def whole(rows: list[Row]) -> str:
                 f"| {low:.2f} to {high:.2f} | {asked} |"
             )
         lines.append("")
-    return "\n".join([*lines, NOTE])
+    return "\n".join([*lines, *together(rows), NOTE])
+
+
+def together(rows: list[Row]) -> list[str]:
+    """Return what follows from many rows, as tables."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks._summary import geometric_means, second_thread
+
+    lines = []
+    for title, head, body in (
+        ("Geometric means over whole models", "threads | peer | cases | ratio | asked", geometric_means(rows)),
+        ("What a second thread brings", "case | opforge | onnxruntime | asked", second_thread(rows)),
+    ):
+        if body:
+            lines += [f"### {title}", "", f"| {head} |", "|" + "---|" * len(body[0])]
+            lines += [*("| " + " | ".join(row) + " |" for row in body), ""]
+    return lines
 
 
 def short(rows: list[Row], groups: list[str]) -> str:
