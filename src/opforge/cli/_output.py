@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,7 +115,10 @@ def left_out(engines: Mapping[str, str]) -> None:
 def short_reason(name: str, reason: str) -> str:
     """What an engine says with what it got, on one line."""
     first, *rest = reason.removeprefix(f"{name}: ").splitlines()
-    got = next((line.strip().removeprefix("got: ") for line in rest if line.startswith("  got: ")), "")
+    start = next((k for k, line in enumerate(rest) if line.startswith("  got:")), len(rest))
+    listed = takewhile(lambda line: line.startswith("    "), rest[start + 1 :])
+    texts = [line.strip() for line in ("".join(rest[start : start + 1]).removeprefix("  got:"), *listed)]
+    got = "; ".join(filter(None, texts))
     return first + (f"; got {got[:_GOT]}{'...' if got[_GOT:] else ''}" if got else "")
 
 

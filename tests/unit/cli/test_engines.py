@@ -86,6 +86,8 @@ def test_an_engine_that_is_left_out_says_why_on_one_line(capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first == "left out reference: it fails; got " + "x" * 160 + "..."
     assert second == "left out other: takes .onnx"
+    left_out({"ncnn": "m: it cannot\n  expected: f32\n  got: \n    If (a): no layer\n    Abs: none\n  to do: simplify"})
+    assert capsys.readouterr().out == "left out ncnn: m: it cannot; got If (a): no layer; Abs: none\n"
 
 
 def test_bench_all_engines(swish, capsys):
