@@ -58,7 +58,7 @@ def test_run_without_inputs_names_them_once(swish, capsys):
 def test_wrong_inputs_are_wrong_for_every_engine(command, swish, capsys, tmp_path):
     np.savez(tmp_path / "other.npz", z=np.zeros((2, 4), np.float32))
     code, result = said(capsys, command, str(swish), "--engine", "all", "--npz", str(tmp_path / "other.npz"))
-    assert code == 2 and "there is no input 'z'\n  expected: x\n  got: z" in result["error"]["message"]
+    assert code == 2 and "there is no such input\n  expected: 'x'\n  got: 'z'" in result["error"]["message"]
     drawn = ["--random"] if command == "run" else []
     code, result = said(capsys, command, str(swish), *drawn, "--engine", "all", "--size", "M=3")
     assert code == 2 and "no input has a dimension M" in result["error"]["message"]
