@@ -9,7 +9,7 @@ CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
-.PHONY: demo test lint bench engines executorch cuda frameworks fuzz cross sanitize soak format clean help native environment device-build device-check
+.PHONY: demo test lint bench engines executorch tensorrt cuda frameworks fuzz cross sanitize soak format clean help native environment device-build device-check
 
 help:
 	@echo "make demo    train, export, compile and run real models; prints one table"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench   speed and memory against torch, ONNX Runtime, OpenVINO, SciPy; writes build/bench/results.json"
 	@echo "make engines  the ONNX Runtime adapter with every version of requirements/onnxruntime.txt; the table of docs/engines.md"
 	@echo "make executorch  the tests of ExecuTorch, which is installed apart (requirements/executorch.txt)"
+	@echo "make tensorrt  plugins with the parts of TensorRT that work without a GPU, installed apart (requirements/tensorrt.txt)"
 	@echo "make cuda    CUDA kernels: all in the emulator, plain and under sanitizers, and all compiled with nvcc (requirements/cuda.txt)"
 	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
@@ -83,6 +84,9 @@ engines: $(STAMPS)/install
 
 executorch: $(STAMPS)/install
 	$(BIN)/python tools/executorch_tests.py
+
+tensorrt: $(STAMPS)/install
+	$(BIN)/python tools/tensorrt_tests.py
 
 cuda: $(STAMPS)/install
 	$(BIN)/python tools/cuda_tests.py

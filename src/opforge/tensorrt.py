@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from opforge.engines.tensorrt import _build, _prepare, _register
 from opforge.engines.tensorrt._build import Precision, Profile
 from opforge.engines.tensorrt._engine import Loaded
-from opforge.engines.tensorrt._modules import import_tensorrt
+from opforge.engines.tensorrt._modules import import_plugin, import_tensorrt
 from opforge.engines.tensorrt._names import PluginId, plugin_id
 from opforge.engines.tensorrt._prepare import Plugins, Route
 
@@ -38,6 +38,7 @@ __all__ = [
     "plugin_id",
     "prepare",
     "register",
+    "register_quick",
     "write_plugins",
 ]
 
@@ -64,6 +65,28 @@ def register(
         ArgumentError: another plugin has that name.
     """
     return _register.register(import_tensorrt(), operators, library=library, workspace=workspace)
+
+
+def register_quick(*operators: Operator) -> list[PluginId]:
+    """Register plugins by TensorRT's decorators (``tensorrt.plugin``), whose kernels go into engines as PTX.
+
+    An engine with them needs no library of ours, no Python and no registration where it runs. Formula operators only;
+    attributes become constants of the kernel, and an output may have up to 2**31 - 1 elements. Building needs nvcc.
+    Networks are made with ``NetworkDefinitionCreationFlag.PREFER_AOT_PYTHON_PLUGINS``.
+
+    Args:
+        *operators: formula operators; none = every registered one.
+
+    Raises:
+        ModuleNotFoundError: TensorRT is not installed.
+        UnsupportedError: this TensorRT has no such decorators, or an operator cannot be such a plugin.
+    """
+    from opforge.engines.tensorrt._ptx import compile_ptx
+    from opforge.engines.tensorrt._quick import register_quick as registered
+
+    trt = import_tensorrt()
+    chosen = operators or [operator for operator in _register.every() if operator.is_formula]
+    return registered(trt, import_plugin(trt), chosen, compile_ptx=compile_ptx)
 
 
 def prepare(

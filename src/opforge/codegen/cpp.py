@@ -16,7 +16,7 @@ from opforge.expr.nodes import ValueType
 from opforge.expr.program import Program
 from opforge.schema.operator import Operator
 
-__all__ = ["Loops", "formula_unit", "functor", "program_of"]
+__all__ = ["Loops", "formula_unit", "functor", "literal", "program_of"]
 
 # Element types in C++; T is the vector's own element, float or double.
 _ELEMENTS = {
@@ -133,7 +133,7 @@ def _statements(program: Program) -> list[str]:
     for k, constant in enumerate(program.constants):
         names.append(f"c{k}")
         vector = _vector(constant.type)
-        lines.append(f"const {vector} c{k} = vm::splat<{vector}>({_literal(constant.value)});")
+        lines.append(f"const {vector} c{k} = vm::splat<{vector}>({literal(constant.value)});")
     for k, instruction in enumerate(program.instructions):
         arguments = ", ".join(names[a] for a in instruction.args)
         call = f"vm::{instruction.op}{_template_arguments(instruction.op, instruction.type)}({arguments})"
@@ -157,7 +157,7 @@ def _types(types: tuple[ValueType, ...]) -> str:
     return f"vm::Types<{', '.join('vm::T' if t is ValueType.T else _ELEMENTS[t] for t in types)}>"
 
 
-def _literal(value: float) -> str:
+def literal(value: float) -> str:
     """Return a double literal that reads back to the same bits."""
     if math.isnan(value):
         return '__builtin_nan("")'

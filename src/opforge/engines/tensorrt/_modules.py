@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from opforge.errors import UnsupportedError
 
-__all__ = ["HINT", "OLDEST", "import_tensorrt", "version", "version_numbers"]
+__all__ = ["HINT", "OLDEST", "import_plugin", "import_tensorrt", "version", "version_numbers"]
 
 OLDEST: Final = (10, 0)
 """The first version with ``IPluginV3``."""
@@ -54,6 +54,27 @@ def import_tensorrt() -> Any:  # noqa: ANN401 - the module
             where="tensorrt",
             expected=f"{'.'.join(map(str, OLDEST))} or newer, which has IPluginV3",
             got=given,
+            hint="pip install --upgrade tensorrt",
+        )
+    return found
+
+
+def import_plugin(trt: Any) -> Any:  # noqa: ANN401
+    """Import ``tensorrt.plugin``, the decorators.
+
+    Raises:
+        UnsupportedError: this version has none, or none for kernels that are compiled ahead.
+    """
+    try:
+        found = import_module(f"{trt.__name__}.plugin")
+    except ImportError:
+        found = None
+    if found is None or not hasattr(found, "aot_impl"):
+        raise UnsupportedError(
+            "this TensorRT has no plugins by decorators with compiled kernels",
+            where="tensorrt.plugin",
+            expected="tensorrt.plugin.aot_impl",
+            got=str(getattr(trt, "__version__", "")),
             hint="pip install --upgrade tensorrt",
         )
     return found
