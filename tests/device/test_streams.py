@@ -98,11 +98,16 @@ def test_launches_allocate_nothing(session, library):
         launcher = session.prepare(member, sent, library=library(member))
         launcher()  # the first loads the kernel's code, and asks for the scratch memory
         session.driver.synchronize()
-        held, scratch = session.driver.free_bytes(), list(launcher.scratch)
-        for _ in range(100):
-            launcher()
-        session.driver.synchronize()
-        assert session.driver.free_bytes() == held
+        scratch = list(launcher.scratch)
+
+        def taken():
+            held = session.driver.free_bytes()
+            for _ in range(100):
+                launcher()
+            session.driver.synchronize()
+            return held - session.driver.free_bytes()
+
+        assert min(taken() for _ in range(5)) <= 0  # other processes may use the device too
         assert launcher.scratch == scratch
 
 

@@ -99,6 +99,10 @@ def _run_stage(
 def _left_out(part: Part, until: float) -> str:
     if part.needs and importlib.util.find_spec(part.needs) is None:
         return f"{part.needs} is not installed"
+    if part.needs == "torch" and not os.environ.get("OPFORGE_CUDA_DRIVER"):
+        reason = machine.torch_reason()
+        if reason:
+            return reason
     if part.tool and machine.found_tool(part.tool) is None:
         return f"{part.tool} is not here"
     if part.words[1] == "pytest":

@@ -102,9 +102,11 @@ class Report:
 def main() -> int:
     """Run the parts that are named."""
     import torch
+    import torch._functorch.config
 
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+    torch._functorch.config.donated_buffer = False  # what inductor compiled is run backward many times
     if rehearsing():
         torch.set_num_threads(1)
     reports = []

@@ -62,17 +62,18 @@ STAGES: Final[tuple[tuple[Part, ...], ...]] = (
         Part("prepare", ("-m", "tools.device_check.prepare"), 150, "torch"),
         _tests("test_kernels", 150),
         _tests("test_streams", 90),
-        _tests("test_torch", 150, "torch"),
         _tests("test_onnxruntime", 90, "onnxruntime"),
         _tests("test_jax", 120, "jax"),
         _tests("test_tensorflow", 120, "tensorflow"),
     ),
+    # After the accelerator has been built, which it takes where it is there.
+    (_tests("test_torch", 90, "torch"),),
     # Alone on the machine, one after the other.
     (_bench("ceilings", 40),),
     (_bench("sparse", 50),),
     (_bench("elementwise", 110),),
     (_bench("launch", 50),),
-    (_bench("gradients", 60),),
+    (_bench("gradients", 90),),
     tuple(_sanitizer(name) for name in _SANITIZERS),
     (Part("tune", ("-m", "tools.device_check.tuned"), 60),),
 )
