@@ -4,6 +4,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <math.h>
 #include <stdint.h>
 
 #define OPFORGE_INLINE __device__ __forceinline__
@@ -49,6 +50,10 @@ template <class S, class V>
 OPFORGE_INLINE S narrow(V x) {
   return Narrow<S>::of(x);
 }
+
+// a * b + c, rounded once.
+OPFORGE_INLINE float fused(float a, float b, float c) { return ::fmaf(a, b, c); }
+OPFORGE_INLINE double fused(double a, double b, double c) { return ::fma(a, b, c); }
 
 // W elements that are loaded and stored as one; their address is a multiple of their size.
 template <class E, int W>

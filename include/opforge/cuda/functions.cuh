@@ -54,8 +54,6 @@ OPFORGE_SCALAR_2(mul, x * y)
 OPFORGE_SCALAR_2(div, x / y)
 OPFORGE_SCALAR_2(min, x != x ? x : (x < y ? x : y))  // NaN in either gives NaN; of equal ones the second
 OPFORGE_SCALAR_2(max, x != x ? x : (x > y ? x : y))
-OPFORGE_INLINE float fused(float a, float b, float c) { return ::fmaf(a, b, c); }
-OPFORGE_INLINE double fused(double a, double b, double c) { return ::fma(a, b, c); }
 template <class V>
 OPFORGE_INLINE V fma(V a, V b, V c) {
   return fused(a, b, c);

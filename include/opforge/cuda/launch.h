@@ -101,6 +101,14 @@ class Launch {
     return memory;
   }
 
+  // Whether a call of CUDA's succeeded; its error is the launch's otherwise.
+  bool ok(cudaError_t error) {
+    if (error == cudaSuccess) return true;
+    static_cast<void>(cudaGetLastError());  // it is told here, and must not be found again by a later call
+    if (status_ == OPFORGE_STATUS_OK) status_ = fail(context_, error);
+    return false;
+  }
+
   // After the last launch: its error, or the first of what went wrong before.
   opforge_status finish() {
     const cudaError_t error = cudaGetLastError();
@@ -130,12 +138,6 @@ class Launch {
     return refuse(OPFORGE_STATUS_UNSUPPORTED, text);
   }
 
-  bool ok(cudaError_t error) {
-    if (error == cudaSuccess) return true;
-    static_cast<void>(cudaGetLastError());  // it is told here, and must not be found again by a later call
-    if (status_ == OPFORGE_STATUS_OK) status_ = fail(context_, error);
-    return false;
-  }
   bool refuse(opforge_status status, const char* text) {
     if (status_ == OPFORGE_STATUS_OK) status_ = fail(context_, status, text);
     return false;

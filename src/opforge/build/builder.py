@@ -63,6 +63,7 @@ class Recipe:
         table: the unit that is exported.
         linked: flags of the link.
         text: what the library says of its build, for people.
+        keeps_words: whether what the compiler says is kept beside the library.
         ignored: a folder whose files no result depends on but through the compiler's identity.
     """
 
@@ -74,6 +75,7 @@ class Recipe:
     table: Unit
     linked: tuple[str, ...]
     text: str
+    keeps_words: bool = False
     ignored: Path | None = None
 
 
@@ -82,7 +84,7 @@ def build(plan: LibraryPlan, recipe: Recipe) -> Path:
     where, units, table = plan.operators[0].key, list(recipe.units), recipe.table
 
     def make(folder: Path) -> Made:
-        objects, files, _ = compile_units(recipe.compiler, units, recipe.flags, folder, where)
+        objects, files, words = compile_units(recipe.compiler, units, recipe.flags, folder, where)
         files = [file for file in files if recipe.ignored is None or recipe.ignored not in file.parents]
         content = _content_hash(plan, units, files)
         facts = {"OPFORGE_CONTENT_HASH": content, "OPFORGE_BUILD": recipe.text}
@@ -91,7 +93,7 @@ def build(plan: LibraryPlan, recipe: Recipe) -> Path:
         more, more_files, _ = compile_units(recipe.host, [final], recipe.host_flags, folder, where)
         library = folder / f"{plan.name}.so"
         link(recipe.host, [*objects, *more], library, recipe.linked, where)
-        return Made(library, [*files, *more_files], content, files)
+        return Made(library, [*files, *more_files], content, files, words if recipe.keeps_words else "")
 
     return open_cache().built(plan.name, _primary_key(recipe), make)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from opforge.errors import BuildError
 
-__all__ = ["Cache", "Made", "cache_dir", "file_hash", "open_cache"]
+__all__ = ["Cache", "Made", "cache_dir", "compiler_words", "file_hash", "open_cache"]
 
 _LAYOUT = "v1"
 _VARIANTS_KEPT = 4
@@ -62,12 +62,14 @@ class Made:
         files: all that it depends on.
         content: hash of what it computes.
         sources: those of the files that the content hash covers.
+        words: what the compilers of the kernels said.
     """
 
     library: Path
     files: Iterable[Path]
     content: str
     sources: Iterable[Path] = ()
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,13 @@ class Cache:
         variant = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()[:16]
         target = folder / f"{name}-{variant}.so"
         record = built.with_suffix(".json")
-        facts = {"content_hash": made.content, "files": hashes, "sources": [str(path) for path in made.sources]}
+        facts: dict[str, object] = {
+            "content_hash": made.content,
+            "files": hashes,
+            "sources": [str(path) for path in made.sources],
+        }
+        if made.words:
+            facts["words"] = made.words
         record.write_text(json.dumps(facts, indent=1), encoding="utf-8")
         built.replace(target)
         record.replace(target.with_suffix(".json"))
@@ -157,6 +165,19 @@ class Cache:
         folder = (self.fallback or self.root) / _LAYOUT / f"{name}-{key}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def compiler_words(library: Path) -> str:
+    """Return what the compilers said when a library of the cache, or one copied from it, was made; "" if unknown."""
+    for record, key in (
+        (library.with_suffix(".json"), "words"),
+        (library.with_suffix(".manifest.json"), "compiler_words"),
+    ):
+        try:
+            return str(json.loads(record.read_text(encoding="utf-8"))[key])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return ""
 
 
 _caches: dict[Path, Cache] = {}

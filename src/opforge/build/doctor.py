@@ -14,10 +14,13 @@ from pathlib import Path
 from opforge._environment import isa, thread_count
 from opforge._paths import include_dir, library_dir, runtime_library
 from opforge.build.cache import cache_dir
+from opforge.build.cuda.builder import find_host_compiler
+from opforge.build.cuda.toolkit import find_toolkit
+from opforge.build.cuda_driver import find_devices
 from opforge.build.flags import default_profile
 from opforge.build.jit import jit_mode
 from opforge.build.toolchain import INSTALL_HINT, find_compiler
-from opforge.errors import OpforgeError
+from opforge.errors import OpforgeError, ToolchainError
 
 __all__ = ["DoctorRow", "doctor_rows"]
 
@@ -125,9 +128,30 @@ def _library_path() -> DoctorRow:
     return DoctorRow("OPFORGE_LIBRARY_PATH", "ok", os.pathsep.join(entries) or "not set")
 
 
+def _cuda() -> DoctorRow:
+    try:
+        toolkit = find_toolkit()
+        host = find_host_compiler(toolkit)
+    except ToolchainError as error:
+        return DoctorRow("CUDA compiler", "optional", f"{error.what}\n{error.got}", error.hint or "")
+    return DoctorRow("CUDA compiler", "ok", f"{toolkit}, with {host.kind} {host.version}")
+
+
+def _gpu() -> DoctorRow:
+    found = find_devices()
+    if not found.devices:
+        return DoctorRow(
+            "GPU", "optional", found.reason, "CUDA kernels are checked without one: --device cuda-emulated"
+        )
+    rows = [f"{d.name}, sm_{d.architecture}, {d.memory >> 20} MiB, driver for CUDA {d.driver}" for d in found.devices]
+    return DoctorRow("GPU", "ok", "\n".join(rows))
+
+
 _LOOKS: dict[str, Callable[[], DoctorRow]] = {
     "python": _python,
     "C++ compiler": _compiler,
+    "CUDA compiler": _cuda,
+    "GPU": _gpu,
     "headers": _headers,
     "libopforge": _runtime,
     "adapters": _adapters,

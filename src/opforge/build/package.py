@@ -10,6 +10,8 @@ from pathlib import Path
 
 from opforge.build.ahead import source_hashes
 from opforge.build.builder import build_library
+from opforge.build.cache import compiler_words
+from opforge.build.cuda.builder import build_cuda_library, cuda_plan
 from opforge.build.flags import Profile
 from opforge.build.library import load_library
 from opforge.build.manifest import manifest
@@ -29,9 +31,21 @@ def default_folder(package_or_path: str | os.PathLike[str]) -> Path:
 
 
 def build_package(
-    package_or_path: str | os.PathLike[str], out_dir: str | os.PathLike[str], *, profile: Profile | None = None
+    package_or_path: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
+    *,
+    profile: Profile | None = None,
+    device: str = "cpu",
+    architectures: Sequence[str] | None = None,
 ) -> Path:
     """Build every operator of a package into ``out_dir/<id>.so`` with ``<id>.manifest.json``; return the former.
+
+    Args:
+        package_or_path: the package.
+        out_dir: the folder.
+        profile: how the library rounds; None = the default.
+        device: "cpu", or "cuda" for the kernels for GPUs, which go to ``<id>_cuda.so``.
+        architectures: of GPUs, "sm_80" and the like; None = those of this machine's, else sm_80 and sm_90.
 
     Raises:
         ArgumentError: the package declares no operator.
@@ -41,21 +55,33 @@ def build_package(
     operators = load(os.fspath(package_or_path))
     if not operators:
         raise ArgumentError("the package declares no operator", where=str(package_or_path))
-    return build_operators(operators, out_dir, profile=profile)
+    return build_operators(operators, out_dir, profile=profile, device=device, architectures=architectures)
 
 
 def build_operators(
-    operators: Sequence[Operator], out_dir: str | os.PathLike[str], *, profile: Profile | None = None
+    operators: Sequence[Operator],
+    out_dir: str | os.PathLike[str],
+    *,
+    profile: Profile | None = None,
+    device: str = "cpu",
+    architectures: Sequence[str] | None = None,
 ) -> Path:
-    """Build `operators` into one library in `out_dir`; both files appear whole or not at all."""
+    """Build `operators` into one library in `out_dir`, as `build_package`; both files appear whole or not at all."""
     first = operators[0]
     plan = plan_library(operators, name=(first.package or first.host_namespace).replace(".", "_"))
-    built = build_library(plan, profile=profile)
+    if device == "cuda":
+        plan = cuda_plan(plan)
+        built = build_cuda_library(plan, architectures=architectures, profile=profile)
+    else:
+        built = build_library(plan, profile=profile)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{plan.name}.so"
     _replace(target, lambda path: shutil.copyfile(built, path))
-    text = json.dumps(manifest(load_library(target), source_hashes(plan)), indent=2) + "\n"
+    facts = manifest(load_library(target), source_hashes(plan))
+    if device == "cuda":
+        facts["compiler_words"] = compiler_words(built)
+    text = json.dumps(facts, indent=2) + "\n"
     _replace(folder / f"{plan.name}.manifest.json", lambda path: path.write_text(text, encoding="utf-8"))
     return target
 

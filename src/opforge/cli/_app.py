@@ -24,8 +24,8 @@ __all__ = ["main"]
 _COMMANDS = Path(__file__).parent / "commands"
 # The order in which a newcomer meets them; commands that are not named here follow by name.
 _ORDER = (
-    "new", "check", "build", "tune", "export", "simplify", "compile", "run", "compare", "bench", "profile", "stress",
-    "report",
+    "new", "check", "build", "occupancy", "tune", "export", "simplify", "compile", "run", "compare", "bench", "profile",
+    "stress", "report",
     "inspect", "doctor",
 )  # fmt: skip
 _EPILOG = """\b

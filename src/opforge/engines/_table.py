@@ -6,7 +6,8 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from opforge.build import library_for
+from opforge.build import device_library, library_for
+from opforge.build.device import Device
 from opforge.build.native import call_native, load_native
 from opforge.schema import Operator
 
@@ -43,11 +44,18 @@ class OperatorTable:
         """
         call_native(self._define, operator)
 
-    def define_all(self, operators: Iterable[Operator]) -> list[str]:
-        """Build (or find) the kernels of operators and make them known; return their keys."""
+    def define_all(self, operators: Iterable[Operator], device: Device | None = None) -> list[str]:
+        """Build (or find) the kernels of operators and make them known; return their keys.
+
+        Args:
+            operators: whose kernels for the CPU are needed.
+            device: where their kernels are needed too.
+        """
         keys = []
         for operator in operators:
             self.define(library_for([operator]).operator(operator.key).address)
+            if device is not None:
+                self.define(device_library(operator, device).operator(operator.key).address)
             keys.append(operator.key)
         return keys
 

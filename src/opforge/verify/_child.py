@@ -30,6 +30,7 @@ from opforge.verify.sweep import drawn_cases
 __all__ = ["main"]
 
 _THREADS = 4
+_NARROW = 8192  # elements of a case's inputs where every thread of a kernel takes a millisecond
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,9 +52,11 @@ def _say(word: str, **facts: Any) -> None:  # noqa: ANN401
 def _points(operator: Operator, job: dict[str, Any]) -> Iterator[tuple[Case, list[Array | None], str]]:
     every = list(choices(operator))
     single = [types for types in every if all(d.name == "f32" or not d.is_float for d in types.values())]
-    for types in (single or every) if job["narrow"] else every:
+    for types in (single or every)[:1] if job["narrow"] else every:
         for case in [*cases_of(operator), *drawn_cases(operator, job["drawn"], job["seed"])]:
-            yield case, arrays(operator, case, types, seed=job["seed"]), label(types)
+            inputs = arrays(operator, case, types, seed=job["seed"])
+            if not job["narrow"] or sum(value.size for value in inputs if value is not None) <= _NARROW:
+                yield case, inputs, label(types)
 
 
 def _call(

@@ -94,7 +94,7 @@ def run_isolated(
         drawn: number of cases drawn from the schema besides.
         library: kernel library instead of the operator's own.
         derived: name of the gradient operator of its that is called in its place.
-        narrow: only in f32, where that is declared: the kernels of all dtypes are one template.
+        narrow: only small cases, and only in f32, where that is declared: the kernels of all dtypes are one template.
         device: whose kernels of it, of a device that reads the host's memory.
         environment: added to this process's.
         prefix: of the command.

@@ -16,13 +16,13 @@ from opforge.build.flags import Profile, default_profile, link_flags, shown_flag
 from opforge.build.plan import LibraryPlan
 from opforge.build.toolchain import Compiler, find_compiler, probe_compiler
 from opforge.codegen import Unit, kernel_units, table_unit
+from opforge.codegen.cpp_dispatch import has_kernels
 from opforge.codegen.units import cpp_string
 from opforge.errors import Candidate, ToolchainError, UnsupportedError
 
 __all__ = ["build_cuda_library", "cuda_plan", "find_host_compiler", "nvcc_compiler", "nvcc_flags"]
 
 _COMPRESSES = (13, 0)
-_SUFFIX = ".cu"
 
 
 def build_cuda_library(
@@ -79,6 +79,7 @@ def build_cuda_library(
         table=table_unit(plan.operators, plan.id, plan.version, "cuda"),
         linked=linked,
         text=text,
+        keeps_words=True,
         ignored=toolkit.root.resolve(),
     )
     return build(plan, recipe)
@@ -90,7 +91,7 @@ def cuda_plan(plan: LibraryPlan) -> LibraryPlan:
     Raises:
         UnsupportedError: no operator of the plan has a CUDA kernel.
     """
-    has = tuple(o for o in plan.operators if o.is_formula or any(s.suffix == _SUFFIX for s in o.sources))
+    has = tuple(operator for operator in plan.operators if has_kernels(operator, "cuda"))
     if not has:
         raise UnsupportedError(
             "no operator has a CUDA kernel",
@@ -98,7 +99,8 @@ def cuda_plan(plan: LibraryPlan) -> LibraryPlan:
             expected="a formula, or a cuda.cu among the sources",
             got=", ".join(source.name for source in plan.operators[0].sources) or "no source",
         )
-    return replace(plan, operators=has, name=f"{plan.name}_cuda")
+    name = plan.name if plan.name.endswith("_cuda") else f"{plan.name}_cuda"
+    return replace(plan, operators=has, name=name)
 
 
 def find_host_compiler(toolkit: Toolkit) -> Compiler:
@@ -152,7 +154,15 @@ def nvcc_flags(toolkit: Toolkit, host: Compiler) -> tuple[str, ...]:
     if host.kind == "gcc":
         of_host.append("-Wno-psabi")
     compressed = ("--compress-mode=size",) if toolkit.release >= _COMPRESSES else ()  # a quarter, as drivers of 13 read
-    return ("-std=c++17", "-O3", "-DNDEBUG", *compressed, f"-Xcompiler={','.join(of_host)}", f"-I{include_dir()}")
+    return (
+        "-std=c++17",
+        "-O3",
+        "-DNDEBUG",
+        "-Xptxas=-v",
+        *compressed,
+        f"-Xcompiler={','.join(of_host)}",
+        f"-I{include_dir()}",
+    )
 
 
 def _for(unit: Unit, architectures: Sequence[str], profile: Profile) -> Unit:

@@ -18,6 +18,7 @@ Examples:
   opforge build my_gate                    my_gate/_lib/local_test.so, which loading finds by itself
   opforge build my_gate --out libraries    elsewhere; name the folder in OPFORGE_LIBRARY_PATH
   opforge build my_gate_op --wheel         dist/my_gate_op-0.1.0-py3-none-<platform>.whl
+  opforge build my_gate --device cuda --arch sm_80,sm_90    the kernels for GPUs, beside: local_test_cuda.so
   opforge build --host torch               once per PyTorch version, for the fastest calls
   opforge build --host openvino            once per OpenVINO version, which the first session does otherwise
 """
@@ -30,8 +31,21 @@ Examples:
 @click.option(
     "--host", type=click.Choice(["torch", "openvino"]), help="Build what a host needs of its own instead of a TARGET."
 )
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    help="cuda: the kernels for GPUs, in a library beside the one for the CPU; needs nvcc, but no GPU.",
+)
+@click.option(
+    "--arch",
+    metavar="LIST",
+    help="GPUs to embed code for, beside PTX for later ones. [default: this machine's, or sm_80,sm_90]",
+)
 @json_option
-def command(target: str | None, out: Path | None, wheel: bool, host: str | None, as_json: bool) -> None:
+def command(
+    target: str | None, out: Path | None, wheel: bool, host: str | None, device: str, arch: str | None, as_json: bool
+) -> None:
     """Compile the operators of TARGET (package, folder or .py file) into one kernel library.
 
     Nothing needs to be built for an operator to work: hosts compile at the first call and keep the result. Built
@@ -39,6 +53,10 @@ def command(target: str | None, out: Path | None, wheel: bool, host: str | None,
     on every x86-64-v3 processor (AVX2 and FMA); one built here without --wheel is tuned for this machine.
     """
     started = time.perf_counter()
+    if arch is not None and device != "cuda":
+        raise ArgumentError("--arch goes with --device cuda", where="build")
+    if device == "cuda" and (wheel or host):
+        raise ArgumentError("--device cuda goes without --wheel and --host", where="build")
     if host is not None:
         if target is not None or wheel:
             raise ArgumentError("--host goes without TARGET and --wheel", where="build")
@@ -55,7 +73,8 @@ def command(target: str | None, out: Path | None, wheel: bool, host: str | None,
 
         operators = load_operators(target)
         with progress(f"compiling {count_text(len(operators), 'operator')} of {target}", as_json):
-            library = build_operators(operators, out or default_folder(target))
+            chosen = arch.split(",") if arch is not None else None
+            library = build_operators(operators, out or default_folder(target), device=device, architectures=chosen)
         made = [library, library.with_suffix(".manifest.json")]
     seconds = time.perf_counter() - started
 

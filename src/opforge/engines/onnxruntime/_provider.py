@@ -13,13 +13,13 @@ from opforge.errors import UnsupportedError
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["NAME", "SINCE", "Placed", "add_provider", "placement"]
+__all__ = ["NAME", "RECORD", "SINCE", "Placed", "add_provider", "placement"]
 
 NAME: Final = "OpforgeExecutionProvider"
 SINCE: Final = (1, 23)
 """First version of ONNX Runtime that takes an execution provider from a library."""
 
-_RECORD: Final = "session.record_ep_graph_assignment_info"
+RECORD: Final = "session.record_ep_graph_assignment_info"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def add_provider(options: onnxruntime.SessionOptions, programs: Path | None = No
     """
     devices = list(_devices())
     options.add_provider_for_devices(devices, {})
-    options.add_session_config_entry(_RECORD, "1")
+    options.add_session_config_entry(RECORD, "1")
     if programs is not None:
         options.add_session_config_entry("opforge.programs", str(programs))
         options.add_session_config_entry("opforge.threads", str(options.intra_op_num_threads))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from opforge.build.device import Device
 from opforge.engines.onnxruntime._adapter import adapter, adapter_path
+from opforge.engines.onnxruntime._devices import (
+    RECORD_SINCE,
+    check_placement,
+    check_started,
+    chosen_providers,
+    device_of,
+)
 from opforge.engines.onnxruntime._operators import adapted, check_nodes, has_gaps, model_operators
-from opforge.engines.onnxruntime._provider import add_provider
+from opforge.engines.onnxruntime._provider import RECORD, add_provider
 from opforge.errors import ArgumentError, MissingOperatorError, OpforgeError, UnsupportedError
 from opforge.onnx._read import read_model
 from opforge.schema import Operator, discover, registry
@@ -23,7 +31,11 @@ _EXTERNAL = "session.model_external_initializers_file_folder_path"
 _EXTERNAL_SINCE = (1, 21)
 
 
-def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = None) -> str:
+def library(
+    *operators: Operator,
+    model: str | Path | onnx.ModelProto | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
+) -> str:
     """Make operators known, and return the file for ``SessionOptions.register_custom_ops_library``.
 
     The next registration on this thread takes exactly these operators, later ones take the newest version of every
@@ -32,9 +44,10 @@ def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = N
     Args:
         *operators: those that the session needs; none = every registered operator, or those of ``model``.
         model: take the operators, in the versions, that this model uses.
+        device: "cuda" has kernels for ONNX Runtime's CUDA provider too; those for the CPU are always there.
 
     Raises:
-        ToolchainError: a kernel operator has to be compiled, and there is no compiler.
+        ToolchainError: kernels have to be compiled, and there is no compiler.
     """
     if model is not None:
         proto = read_model(Path(model), weights=False) if isinstance(model, str | Path) else model
@@ -42,7 +55,7 @@ def library(*operators: Operator, model: str | Path | onnx.ModelProto | None = N
     if not operators:
         discover()
         operators = tuple(registry.operators().values())
-    adapter().select(adapter().define_all(operators))
+    adapter().select(adapter().define_all(operators, None if device == "cpu" else device))
     return str(adapter_path())
 
 
@@ -50,6 +63,7 @@ def open_session(
     model: str | Path | onnx.ModelProto,
     options: onnxruntime.SessionOptions | None = None,
     *,
+    device: Literal["cpu", "cuda"] | None = None,
     providers: Sequence[Any] | None = None,
     bodies: bool = False,
     provider: bool = False,
@@ -60,7 +74,8 @@ def open_session(
     Args:
         model: an ONNX model or its file.
         options: of the session; the kernels are registered with them.
-        providers: execution providers of ONNX Runtime; None = the CPU's.
+        device: chooses the providers: "cpu" (default), or "cuda" with the CPU's behind it.
+        providers: execution providers of ONNX Runtime in place of these; with CUDA's our kernels run there.
         bodies: whether a node whose function body the model carries runs as that body.
         provider: whether our execution provider claims the nodes.
         programs: a folder of compiled parts, which the provider claims first.
@@ -68,7 +83,9 @@ def open_session(
     Raises:
         MissingOperatorError: nodes have neither a registered operator nor a body.
         ArgumentError: nodes do not fit their operators: attributes, numbers of inputs, dtypes.
-        UnsupportedError: ONNX Runtime refuses the model; its words are under ``got``.
+        UnsupportedError: ONNX Runtime refuses the model (its words are under ``got``), has no CUDA, or would run
+            nodes of ours on the CPU although CUDA's provider was asked for.
+        ToolchainError: kernels for the device are neither built ahead nor can be built here.
     """
     try:
         import onnxruntime
@@ -78,6 +95,12 @@ def open_session(
         message = "opforge.onnxruntime needs onnxruntime, which is not installed: pip install 'opforge[onnxruntime]'"
         raise ModuleNotFoundError(message, name="onnxruntime") from None
 
+    if provider and (device is not None or providers is not None or bodies):
+        given = "device=" if device is not None else "providers=" if providers is not None else "bodies=True"
+        raise ArgumentError("provider=True chooses who runs what itself", where="session", got=given)
+    named = chosen_providers(device, providers)
+    beside = device_of(named)
+    chosen: list[Any] | None = named
     path = Path(model) if isinstance(model, str | Path) else None
     where = "model" if path is None else str(path)
     proto = read_model(path, weights=False) if path is not None else model
@@ -89,23 +112,27 @@ def open_session(
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
     if used:
-        register(options, used.values())
+        register(options, used.values(), beside)
     source: str | bytes
     if path is not None and not held & set(used) and not has_gaps(proto, used):
         source = str(path)
     else:
         source = adapted(_with_tensors(proto, path, options), used).SerializeToString()
-    chosen: list[Any] | None = list(providers) if providers is not None else ["CPUExecutionProvider"]
+    recorded = beside is not None and version() >= RECORD_SINCE
+    if recorded:
+        options.add_session_config_entry(RECORD, "1")
     if provider:
-        if providers is not None or bodies:
-            got = "providers=" if providers is not None else "bodies=True"
-            raise ArgumentError("provider=True chooses who runs what itself", where="session", got=got)
         add_provider(options, programs)
         chosen = None
     try:
-        return _create(source, options, chosen, where)
+        session = _create(source, options, chosen, where)
     except MissingOperatorError as problem:
         raise missing or problem from problem
+    if beside is not None:
+        check_started(session, where)
+    if recorded:
+        check_placement(session, used, where)
+    return session
 
 
 def _with_tensors(model: onnx.ModelProto, path: Path | None, options: onnxruntime.SessionOptions) -> onnx.ModelProto:
@@ -127,9 +154,9 @@ def version() -> tuple[int, ...]:
     return tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
 
 
-def register(options: onnxruntime.SessionOptions, operators: Any) -> None:  # noqa: ANN401 - an iterable of operators
-    """Register the kernels of operators with session options."""
-    path = library(*operators)
+def register(options: onnxruntime.SessionOptions, operators: Iterable[Operator], device: Device | None = None) -> None:
+    """Register the kernels of operators with session options, those for a device beside the CPU's."""
+    path = library(*operators, device=device or "cpu")
     try:
         options.register_custom_ops_library(path)
     except Exception as problem:

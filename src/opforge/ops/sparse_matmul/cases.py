@@ -8,6 +8,13 @@ def _csr(rows: int, columns: int, density: float) -> dict[str, dict[str, object]
     return {part: {"csr": {**shape, "part": part}} for part in ("values", "indices", "indptr")}
 
 
+def _uneven() -> dict[str, dict[str, object]]:
+    """One row much longer than the others, which kernels may take in parts."""
+    indptr = [0, 0, 300, 301, 301, 303, 303]
+    indices = [p * p % 7 for p in range(303)]
+    return {"values": {"shape": [303], "normal": 1.0}, "indices": {"values": indices}, "indptr": {"values": indptr}}
+
+
 # Sizes around the kernel's blocks: 16 lanes, 128 columns at once, tails, and panels.
 _SIZES = [
     ("small", 5, 7, 0.4, 3),
@@ -27,7 +34,8 @@ CASES = {
     "SparseMatMul": [
         {"name": name, "inputs": {**_csr(m, k, density), "dense": {"shape": [k, n], "normal": 1.0}}}
         for name, m, k, density, n in _SIZES
-    ],
+    ]
+    + [{"name": "uneven rows", "inputs": {**_uneven(), "dense": {"shape": [7, 9], "normal": 1.0}}}],
     "SparseMatMulGradDense": [
         {
             "name": name,
@@ -38,6 +46,16 @@ CASES = {
             },
         }
         for name, m, k, density, n in _SIZES
+    ]
+    + [
+        {
+            "name": "uneven rows",
+            "inputs": {
+                **_uneven(),
+                "dense": {"shape": [6, 8], "normal": 1.0},
+                "like": {"shape": [7, 1], "normal": 1.0},
+            },
+        }
     ],
     "SparseMatMulGradValues": [
         {
