@@ -8,12 +8,15 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include "opforge/cuda/body.cuh"
+#include "opforge/cuda/space.h"
+
+#ifndef __CUDACC_RTC__  // which compiles for the device alone
 #include <cuda_runtime.h>
 
-#include "opforge/cuda/body.cuh"
 #include "opforge/cuda/launch.h"
-#include "opforge/cuda/space.h"
 #include "opforge/cuda/tuning.h"
+#endif
 
 namespace opforge {
 namespace cuda {
@@ -136,6 +139,7 @@ __global__ void combine(Space space, int operand, Parts parts, const V* sums) {
   }
 }
 
+#ifndef __CUDACC_RTC__
 // ---- launching
 
 // Blocks and threads for so many elements, or vectors of them.
@@ -238,6 +242,8 @@ opforge_status elementwise(opforge_context* context, const opforge_arguments* in
   }
   return launch.finish();
 }
+
+#endif  // __CUDACC_RTC__
 
 }  // namespace cuda
 }  // namespace opforge

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <stdint.h>
+#ifndef __CUDACC_RTC__  // which compiles what kernels are passed, not how it is made
 #include <stdio.h>
+#endif
 
 #include "opforge/abi.h"
 #include "opforge/cuda/grid.h"
@@ -121,6 +123,7 @@ struct Space {
   }
 };
 
+#ifndef __CUDACC_RTC__
 inline opforge_status refuse(char* reason, size_t room, opforge_status status, const char* what, int index,
                              const char* rest) {
   snprintf(reason, room, "%s %d %s", what, index, rest);
@@ -218,6 +221,8 @@ inline opforge_status bind(const FormulaShape& formula, const opforge_arguments*
   }
   return OPFORGE_STATUS_OK;
 }
+
+#endif  // __CUDACC_RTC__
 
 }  // namespace cuda
 }  // namespace opforge

@@ -15,6 +15,7 @@ from opforge._environment import isa, thread_count
 from opforge._paths import include_dir, library_dir, runtime_library
 from opforge.build.cache import cache_dir
 from opforge.build.cuda.builder import find_host_compiler
+from opforge.build.cuda.nvrtc import find_nvrtc
 from opforge.build.cuda.toolkit import find_toolkit
 from opforge.build.cuda_driver import find_devices
 from opforge.build.flags import default_profile
@@ -137,6 +138,13 @@ def _cuda() -> DoctorRow:
     return DoctorRow("CUDA compiler", "ok", f"{toolkit}, with {host.kind} {host.version}")
 
 
+def _nvrtc() -> DoctorRow:
+    try:
+        return DoctorRow("NVRTC", "ok", str(find_nvrtc()))
+    except ToolchainError as error:
+        return DoctorRow("NVRTC", "optional", f"{error.what}\n{error.got}", error.hint or "")
+
+
 def _gpu() -> DoctorRow:
     found = find_devices()
     if not found.devices:
@@ -151,6 +159,7 @@ _LOOKS: dict[str, Callable[[], DoctorRow]] = {
     "python": _python,
     "C++ compiler": _compiler,
     "CUDA compiler": _cuda,
+    "NVRTC": _nvrtc,
     "GPU": _gpu,
     "headers": _headers,
     "libopforge": _runtime,

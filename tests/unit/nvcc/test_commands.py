@@ -74,4 +74,6 @@ def test_doctor_names_the_compiler(toolkit):
     rows = {row.name: row for row in doctor_rows()}
     assert rows["CUDA compiler"].state == "ok"
     assert f"nvcc {toolkit.version}" in rows["CUDA compiler"].detail
+    assert rows["NVRTC"].state == "ok"
+    assert "NVRTC 13.0" in rows["NVRTC"].detail
     assert "the packages of this environment" in rows["CUDA compiler"].detail
