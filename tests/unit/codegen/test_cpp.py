@@ -8,7 +8,7 @@ import pytest
 import opforge as of
 from opforge import ops
 from opforge.codegen import declaration, formula_unit, kernel_units, table_unit
-from opforge.codegen.cpp import _literal
+from opforge.codegen.cpp import literal
 from opforge.codegen.units import cpp_string, dtype_choices, kernel_symbol
 from opforge.errors import SchemaError
 from opforge.schema import Operator
@@ -41,7 +41,7 @@ def test_sums_casts_and_other_types():
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 0.1, 1e-320, 1.7976931348623157e308, math.inf, -math.inf, math.nan])
 def test_literals_read_back_to_the_same_bits(value):
-    text = _literal(value)
+    text = literal(value)
     known = {"__builtin_inf()": math.inf, "-__builtin_inf()": -math.inf, '__builtin_nan("")': math.nan}
     back = known[text] if text in known else float(text)
     assert math.copysign(1, back) == math.copysign(1, value)
