@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/aligned.h"
 #include "common/failure.h"
 #include "common/float_mode.h"
 #include "opforge/abi.h"
@@ -158,12 +159,19 @@ inline CallContext::CallContext(ParallelChunks parallel, const void* kernel_data
   for (void*& entry : base.reserved) entry = nullptr;
 }
 
-// Runs a kernel in its context.
+// Runs a kernel in its context, on addresses as it asks for them.
 inline opforge_status run_in(CallContext& context, const opforge_kernel& kernel,
                              const opforge_arguments& inputs, const opforge_arguments& outputs,
                              const opforge_attribute* attributes) {
   const FloatMode mode;
-  return kernel.run(&context.base, &inputs, &outputs, attributes);
+  if (kernel.alignment <= 1) return kernel.run(&context.base, &inputs, &outputs, attributes);
+  Aligned aligned(&context.base, kernel.alignment);
+  if (!aligned.move(inputs, false) || !aligned.move(outputs, true)) {
+    return context.base.error(&context.base, OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for an aligned copy");
+  }
+  const opforge_status status = kernel.run(&context.base, &inputs, &outputs, attributes);
+  if (status == OPFORGE_STATUS_OK) aligned.write_back();
+  return status;
 }
 
 }  // namespace opforge::adapter

@@ -171,19 +171,16 @@ inline void Call::allocate(int32_t flat, const int64_t* shape, int32_t rank) {
   outputs_[static_cast<size_t>(flat)] = view;
 }
 
-// Gives strides to kernels that take them, and dense, aligned copies to others.
+// Gives strides to kernels that take them, and dense copies to others.
 inline void Call::make_fit(const opforge_kernel& kernel, CallContext* context) {
   for (size_t k = 0; k < inputs_.size(); ++k) {
     opforge_tensor& view = inputs_[k];
     const auto strides = sources_[k]->strides();
-    const bool dense = is_dense(view.ndim, view.shape, strides.data());
-    const bool aligned =
-        kernel.alignment == 0 || reinterpret_cast<uintptr_t>(view.data) % kernel.alignment == 0;
-    if (dense && aligned) continue;
+    if (is_dense(view.ndim, view.shape, strides.data())) continue;
     strides_.resize(dims_.size());  // those of an input lie where its sizes do
     view.strides = strides_.data() + (view.shape - dims_.data());
     for (int32_t d = 0; d < view.ndim; ++d) view.strides[d] = strides[static_cast<size_t>(d)];
-    if (aligned && (kernel.flags & OPFORGE_KERNEL_STRIDED) != 0) continue;
+    if ((kernel.flags & OPFORGE_KERNEL_STRIDED) != 0) continue;
     const size_t bytes = static_cast<size_t>(element_count(view)) * (view.dtype.bits / 8u);
     auto* const copy = static_cast<char*>(context->base.scratch(&context->base, bytes, 64));
     if (copy == nullptr)

@@ -7,6 +7,7 @@
  * generator. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -330,6 +331,26 @@ static const opforge_dtype f64_i64[] = {{OPFORGE_CODE_FLOAT, 64, 1}, {OPFORGE_CO
                                     .dtypes = types,                   \
                                     .n_dtypes = count,                 \
                                     .run = function};
+/* Its addresses are multiples of a page, which no host gives by itself. */
+KERNEL(run_paged) {
+  UNUSED;
+  const opforge_tensor *x = &inputs->tensors[0], *y = &outputs->tensors[0];
+  if (((uintptr_t)data(x) | (uintptr_t)data(y)) % 4096 != 0) {
+    return context->error(context, OPFORGE_STATUS_INTERNAL, "an address is no multiple of 4096");
+  }
+  for (int64_t i = 0; i < elements(x); ++i) put(y, i, 2 * get(x, i));
+  return OPFORGE_STATUS_OK;
+}
+static const opforge_kernel k_paged_f32 = {.size = sizeof(opforge_kernel),
+                                           .abi = OPFORGE_ABI,
+                                           .device_type = OPFORGE_DEVICE_CPU,
+                                           .flags = 0,
+                                           .dtypes = f32,
+                                           .n_dtypes = 1,
+                                           .alignment = 4096,
+                                           .run = run_paged};
+static const opforge_kernel* const k_paged[] = {&k_paged_f32};
+
 #define FLOATS(id, kernel_flags, function)           \
   INSTANCE(id##_f32, kernel_flags, f32, 1, function) \
   INSTANCE(id##_f64, kernel_flags, f64, 1, function) \
@@ -417,27 +438,14 @@ OPERATOR(take, "Take", PLAIN, "(values: T[n], indices: I[k]) -> (out: T[k])", "T
          "promote", "")
 OPERATOR(nonzero, "Nonzero", PLAIN, "(x: T[n]) -> (indices: i64[_])", FLOAT_TYPES, "promote", "")
 OPERATOR(chunks, "Chunks", PLAIN, "(x: T[n]; grain: int = 7) -> (begins: T[n])", FLOAT_TYPES, "promote", "")
+OPERATOR(paged, "Paged", PLAIN, "(x: T[*S]) -> (y: T[*S])", "T: f32", "promote", "")
 OPERATOR(wait, "Wait", PLAIN, "(x: T[*S]; milliseconds: int = 100) -> (y: T[*S])", FLOAT_TYPES, "promote", "")
 
-static const opforge_operator* const operators[] = {&o_gelu,
-                                                    &o_gelu_grad,
-                                                    &o_gelu_grad_grad,
-                                                    &o_mul_rows,
-                                                    &o_mul_rows_grad,
-                                                    &o_mul_rows_grad_grad,
-                                                    &o_add_bias,
-                                                    &o_sum_rows,
-                                                    &o_plus,
-                                                    &o_spread,
-                                                    &o_add_offset,
-                                                    &o_add_offset_grad,
-                                                    &o_wrong_gradient,
-                                                    &o_total,
-                                                    &o_attributes,
-                                                    &o_take,
-                                                    &o_nonzero,
-                                                    &o_chunks,
-                                                    &o_wait};
+static const opforge_operator* const operators[] = {
+    &o_gelu,           &o_gelu_grad, &o_gelu_grad_grad, &o_mul_rows, &o_mul_rows_grad, &o_mul_rows_grad_grad,
+    &o_add_bias,       &o_sum_rows,  &o_plus,           &o_spread,   &o_add_offset,    &o_add_offset_grad,
+    &o_wrong_gradient, &o_total,     &o_attributes,     &o_take,     &o_nonzero,       &o_chunks,
+    &o_paged,          &o_wait};
 static const opforge_library library = {.size = sizeof(opforge_library),
                                         .abi = OPFORGE_ABI,
                                         .id = "handwritten",

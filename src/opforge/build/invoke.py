@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -47,8 +48,11 @@ def invoke(
     """
     call = Call(kernel.device_type, [dtype for group in outputs for _, dtype in group])
     strided = bool(kernel.flags & abi.KERNEL_STRIDED)
-    in_arguments = call.arguments([[_prepare(a, strided) for a in group] for group in inputs])
-    results = [[None if shape is None else _empty(shape, dtype) for shape, dtype in group] for group in outputs]
+    alignment = max(1, kernel.alignment)
+    in_arguments = call.arguments([[_prepare(a, strided, alignment) for a in group] for group in inputs])
+    results = [
+        [None if shape is None else _empty(shape, dtype, alignment) for shape, dtype in group] for group in outputs
+    ]
     out_arguments = call.arguments(results)
     call.outputs = out_arguments
     context = call.context(kernel)
@@ -202,8 +206,8 @@ def _serial(context: int, n: int, grain: int, body: int, user: int) -> int:
     return 0
 
 
-def _empty(shape: Sequence[int], dtype: DType) -> Array:
-    array = np.empty(shape, dtype.numpy)
+def _empty(shape: Sequence[int], dtype: DType, alignment: int) -> Array:
+    array = _aligned(shape, np.dtype(dtype.numpy), alignment)
     fill = _fill.get()
     if fill is not None:
         array.reshape(-1).view(np.uint8)[...] = fill
@@ -250,7 +254,22 @@ def _log(context: int, level: int, text: bytes | None) -> None:
         print(f"opforge: {text.decode('utf-8', 'replace')}", file=sys.stderr)
 
 
-def _prepare(array: Array, strided: bool) -> Array:
+def _aligned(shape: Sequence[int], dtype: np.dtype[Any], alignment: int) -> Array:
+    """Return a new array at a multiple of the alignment."""
+    if alignment <= dtype.alignment:
+        return np.empty(shape, dtype)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + alignment, np.uint8)
+    start = -int(memory.__array_interface__["data"][0]) % alignment
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _prepare(array: Array, strided: bool, alignment: int) -> Array:
     """Copy where the kernel cannot read the array as it is."""
     fits = array.flags.c_contiguous or (strided and all(s >= 0 and s % array.itemsize == 0 for s in array.strides))
-    return array if fits and array.flags.aligned else np.array(array, order="C", copy=True)
+    lies = alignment == 1 or array.__array_interface__["data"][0] % alignment == 0
+    if fits and lies and array.flags.aligned:
+        return array
+    copy = _aligned(array.shape, array.dtype, alignment)
+    copy[...] = array
+    return copy

@@ -3,10 +3,20 @@
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from opforge.build import load_library
+from opforge.build.invoke import invoke
+from opforge.schema import DType
 
 ROOT = Path(__file__).parents[3]
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{ROOT / 'include'}"]
+
+
+def build_library(path, *flags):
+    shared = ["-fPIC", "-shared", str(ROOT / "tests" / "data" / "handwritten_library.c"), "-o", str(path), "-lm"]
+    subprocess.run(["cc", *FLAGS, *flags, *shared], check=True)
 
 
 @pytest.mark.compiler
@@ -14,11 +24,19 @@ FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{ROOT / 'include'
 def test_a_host_in_c_runs_a_library_in_c(tmp_path, sanitizer):
     library, host = tmp_path / "libhandwritten.so", tmp_path / "host"
     data = ROOT / "tests" / "data"
-    shared = ["-fPIC", "-shared", str(data / "handwritten_library.c"), "-o", str(library), "-lm"]
-    subprocess.run(["cc", *FLAGS, *sanitizer, *shared], check=True)
+    build_library(library, *sanitizer)
     program = [str(data / "plain_c_host.c"), "-o", str(host), "-lm", "-ldl"]
     subprocess.run(["cc", *FLAGS, *sanitizer, *program], check=True)
     done = subprocess.run(
         [str(host), str(library)], capture_output=True, text=True, check=False, env={"ASAN_OPTIONS": "detect_leaks=0"}
     )
     assert (done.returncode, done.stdout) == (0, "all right\n"), done.stdout + done.stderr
+
+
+@pytest.mark.compiler
+def test_numpy_gives_addresses_that_a_kernel_asks_for(tmp_path):
+    build_library(tmp_path / "libhandwritten.so")
+    (kernel,) = load_library(tmp_path / "libhandwritten.so").operators["test.hand::Paged:1"].kernels
+    x = np.arange(1001, dtype=np.float32)
+    (y,) = invoke(kernel, [[x[1:]]], [[((1000,), DType.parse("f32"))]], [], "Paged")
+    np.testing.assert_array_equal(y, 2 * x[1:])

@@ -145,3 +145,9 @@ def test_a_model_that_returns_a_number_too(tmp_path):
     session = of.executorch.session(tmp_path / "net.pte")
     made = session.run({session.inputs[0].name: np.zeros(3, np.float32)})
     assert [value.tolist() for value in made.values()] == [[0, 0, 0], 3, [1, 1, 1]]
+
+
+def test_addresses_are_what_a_kernel_asks_for(hand, lowered):
+    x = torch.arange(1001.0)
+    session = lowered(hand.paged, x)
+    torch.testing.assert_close(run(session, x)[0], 2 * x)

@@ -165,3 +165,9 @@ def test_an_unknown_key_is_named():
 
     with pytest.raises(ArgumentError, match=r"test.hand::None:1: the operator is not registered with JAX"):
         opforge.jax.function("test.hand::None:1")
+
+
+def test_addresses_are_what_a_kernel_asks_for(hand):
+    x = jnp.arange(1001, dtype=jnp.float32)
+    np.testing.assert_array_equal(hand.paged(x), 2 * x)
+    np.testing.assert_array_equal(jax.jit(lambda v: hand.paged(v + 1.0)[1:])(x), 2 * (x + 1)[1:])

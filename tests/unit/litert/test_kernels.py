@@ -228,3 +228,9 @@ def test_an_absent_input_of_the_file_format_is_refused(hand):
     nodes = [("test.hand::AddBias:1", ["x", ""], ["y"], b"")]
     with pytest.raises(UnsupportedError, match="absent input"):
         opforge.litert.session(write(nodes, {"x": ("f32", [2, 4])}, {"y": ("f32", [2, 4])}))
+
+
+def test_addresses_are_what_a_kernel_asks_for(hand):
+    x = np.arange(1001, dtype=np.float32)
+    session = hand("Paged", {"x": ("f32", [None])}, {"y": ("f32", [None])})
+    np.testing.assert_array_equal(session.run({"x": x[1:]})["y"], 2 * x[1:])

@@ -261,3 +261,9 @@ def test_a_list_of_texts_needs_a_newer_onnx_runtime(hand):
     else:
         with pytest.raises(Exception, match=r"(?s)hands no list of texts to a kernel.*1\.25 or newer"):
             hand(model)
+
+
+def test_addresses_are_what_a_kernel_asks_for(hand):
+    x = np.arange(1001, dtype=np.float32)
+    session = hand(make_model([node("Paged", ["x"], ["y"])], {"x": (FLOAT, ["N"])}, {"y": (FLOAT, ["N"])}))
+    np.testing.assert_array_equal(session.run(None, {"x": x[1:]})[0], 2 * x[1:])

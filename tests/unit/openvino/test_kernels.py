@@ -302,3 +302,9 @@ def test_errors_of_a_running_kernel_carry_its_words(hand):
     compiled = hand(model)
     with pytest.raises(Exception, match=r"test.hand::Take: indices\[1\] = 9 is out of range \[0, 3\)"):
         compiled.run({"v": np.ones(3, np.float32), "i": np.array([0, 9])})
+
+
+def test_addresses_are_what_a_kernel_asks_for(hand):
+    x = np.arange(1001, dtype=np.float32)
+    compiled = hand(make_model([node("Paged", ["x"], ["y"])], {"x": (FLOAT, ["N"])}, {"y": (FLOAT, ["N"])}))
+    np.testing.assert_array_equal(compiled.run({"x": x[1:]})[0], 2 * x[1:])

@@ -200,3 +200,9 @@ def test_xla_says_what_to_do():
         compiled = tf.function(lambda v: clip_sigmoid(custom_gelu(v), lo=0.2), jit_compile=True)
         result = compiled(x)
     np.testing.assert_allclose(result, clip_sigmoid(custom_gelu(x), lo=0.2), rtol=1e-6)
+
+
+def test_addresses_are_what_a_kernel_asks_for(hand):
+    x = np.arange(1001, dtype=np.float32)
+    np.testing.assert_array_equal(hand.paged(tf.constant(x)), 2 * x)
+    np.testing.assert_array_equal(tf.function(lambda v: hand.paged(v[1:]) + 1.0)(tf.constant(x)), 2 * x[1:] + 1)

@@ -153,3 +153,9 @@ def test_errors_leave_nothing_behind(hand):
     assert live() <= before + 2
     if references is not None:
         assert x.untyped_storage()._use_count() == references
+
+
+def test_addresses_are_what_a_kernel_asks_for(hand):
+    x = torch.randn(1001)
+    torch.testing.assert_close(hand.paged(x[1:]), 2 * x[1:])
+    torch.testing.assert_close(hand.paged(x[:1000].view(10, 100).T), 2 * x[:1000].view(10, 100).T)
