@@ -13,6 +13,7 @@ from opforge.bin.lowering import quantised_steps
 from opforge.bin.lowering import quantised_values as q
 from opforge.bin.lowering.codes import coded_product
 from opforge.bin.lowering.graph import FLOAT, Graph, Node, Value
+from opforge.bin.lowering.quantised_tables import table_node
 from opforge.bin.lowering.rewriter import Rewriter
 from opforge.bin.lowering.select import ELEMENTWISE, pack_product
 from opforge.passes._dims import Dim
@@ -188,7 +189,7 @@ def _floating(r: Rewriter, node: Node) -> None:
     if x is None or x.data is not None or x.dtype not in q.BYTES or x_scale is None or not _one(x_zero):
         return
     conv = node.op == "Conv"
-    w = _conv_weights(node) if conv else _matrix_weights(node)
+    w = q.conv_weights(node) if conv else q.matrix_weights(node)
     if w is None or (not conv and (x.rank is None or x.rank < 2)):
         return
     n = w.stored.shape[0 if conv else 1]
@@ -223,7 +224,7 @@ def _floating(r: Rewriter, node: Node) -> None:
             terms.shift = None if terms.shift is None else terms.shift / y_scale
             if bounds is not None and known is not None:  # rounding keeps the order, so codes are clipped
                 whole = Value(f"{out.name}__whole", out.dtype, out.dims)
-                clipped = [quantised_steps.table_node(whole, out, known.clipped(*bounds), following.origin)]
+                clipped = [table_node(whole, out, known.clipped(*bounds), following.origin)]
                 out = whole
     if real and conv and not _becomes_codes(r, out):
         return  # a convolution that gives f32 stays one of the blocked kernels
@@ -252,29 +253,6 @@ def _coded(r: Rewriter, node: Node) -> None:
     made = coded_product(node)
     if made is not None:
         r.replace([node], made)
-
-
-def _matrix_weights(node: Node) -> q.Weights | None:
-    """Weights ``[K, N]``, perhaps stored as ``[N, K]`` behind a Transpose."""
-    value = node.inputs[1]
-    turned = value is not None and q.is_node(value.producer, "Transpose")
-    if turned and value is not None and value.producer is not None:
-        value = value.producer.inputs[0]
-    source = value.producer.inputs[0] if value is not None and value.producer is not None else None
-    if source is None or source.data is None or source.data.ndim != 2 or not source.data.size:
-        return None
-    w = q.weights(value, 0 if turned else 1, source.data.shape[0 if turned else 1])
-    if w is None or not turned:
-        return w
-    return q.Weights(w.value, np.ascontiguousarray(w.stored.T), w.zero, w.scale)
-
-
-def _conv_weights(node: Node) -> q.Weights | None:
-    value = node.inputs[1]
-    source = value.producer.inputs[0] if value is not None and value.producer is not None else None
-    if source is None or source.data is None or source.data.ndim != 4 or not source.data.size:
-        return None
-    return q.weights(value, 0, source.data.shape[0])
 
 
 def _conv_bias(node: Node, scale: Array, terms: _Terms) -> bool:

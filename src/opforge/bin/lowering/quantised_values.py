@@ -19,9 +19,11 @@ __all__ = [
     "Weights",
     "bounds",
     "constant",
+    "conv_weights",
     "dequantised",
     "elementwise",
     "is_node",
+    "matrix_weights",
     "number",
     "operand",
     "settled",
@@ -265,6 +267,30 @@ def weights(value: Value | None, axis: int, outputs: int) -> Weights | None:
         if node.attributes.get("block_size", 0) or by != axis % x.data.ndim or scale.data.shape != (outputs,):
             return None
     return Weights.of(x, None if zero is None else zero.data, scale.data)
+
+
+def matrix_weights(node: Node) -> Weights | None:
+    """Weights ``[K, N]``, perhaps stored as ``[N, K]`` behind a Transpose."""
+    value = node.inputs[1]
+    turned = value is not None and is_node(value.producer, "Transpose")
+    if turned and value is not None and value.producer is not None:
+        value = value.producer.inputs[0]
+    source = value.producer.inputs[0] if value is not None and value.producer is not None else None
+    if source is None or source.data is None or source.data.ndim != 2 or not source.data.size:
+        return None
+    w = weights(value, 0 if turned else 1, source.data.shape[0 if turned else 1])
+    if w is None or not turned:
+        return w
+    return Weights(w.value, np.ascontiguousarray(w.stored.T), w.zero, w.scale)
+
+
+def conv_weights(node: Node) -> Weights | None:
+    """Weights of a convolution of images."""
+    value = node.inputs[1]
+    source = value.producer.inputs[0] if value is not None and value.producer is not None else None
+    if source is None or source.data is None or source.data.ndim != 4 or not source.data.size:
+        return None
+    return weights(value, 0, source.data.shape[0])
 
 
 def elementwise(node: Node, wide_codes: dict[Value, Value]) -> list[Node] | None:
