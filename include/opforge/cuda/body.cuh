@@ -144,6 +144,14 @@ struct Body<F, S, fn::Types<In...>, fn::Types<At...>, fn::Types<Out...>> {
   OPFORGE_INLINE static void pack(OutputPacks<W>& packs, Outputs& out, int k, Indices<O...>) {
     ((held<O>(packs).element[k] = Narrow<typename StoredOf<Out, S>::Type>::of(held<O>(out))), ...);
   }
+  template <int W, int... I>
+  OPFORGE_INLINE static void unpack_pair(Inputs& first, Inputs& second, InputPacks<W>& packs, int k, Indices<I...>) {
+    (widen_pair(held<I>(packs).element + k, &held<I>(first), &held<I>(second)), ...);
+  }
+  template <int W, int... O>
+  OPFORGE_INLINE static void pack_pair(OutputPacks<W>& packs, Outputs& first, Outputs& second, int k, Indices<O...>) {
+    (narrow_pair(held<O>(packs).element + k, held<O>(first), held<O>(second)), ...);
+  }
   template <class P>
   OPFORGE_INLINE static void store_pack(char* data, int64_t at, const P& pack, bool wanted) {
     if (wanted) reinterpret_cast<P*>(data)[at] = pack;

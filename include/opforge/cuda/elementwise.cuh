@@ -35,13 +35,22 @@ __global__ void dense(Space space, uint32_t wanted) {
     typename B::template InputPacks<W> in;
     typename B::template OutputPacks<W> out;
     B::template load_packs<W>(in, space, at, typename B::InIndices());
+    if constexpr (W % 2 == 0) {  // halves become floats, and floats halves, two at a time
 #pragma unroll
-    for (int k = 0; k < W; ++k) {
+      for (int k = 0; k < W; k += 2) {
+        typename B::Inputs one, other;
+        typename B::Outputs result, second;
+        B::template unpack_pair<W>(one, other, in, k, typename B::InIndices());
+        B::run(one, attributes, result);
+        B::run(other, attributes, second);
+        B::template pack_pair<W>(out, result, second, k, typename B::OutIndices());
+      }
+    } else {
       typename B::Inputs one;
       typename B::Outputs result;
-      B::template unpack<W>(one, in, k, typename B::InIndices());
+      B::template unpack<W>(one, in, 0, typename B::InIndices());
       B::run(one, attributes, result);
-      B::template pack<W>(out, result, k, typename B::OutIndices());
+      B::template pack<W>(out, result, 0, typename B::OutIndices());
     }
     B::template store_packs<W>(out, space, at, wanted, typename B::OutIndices());
   }

@@ -1,5 +1,6 @@
 """Kernel operators with a cuda.cu: views, parameters of every kind, dispatch, errors, the teaching example."""
 
+import mmap
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from opforge.codegen import declaration, has_kernels, kernel_units
 from opforge.cuda import ORDERS, emulate_operators
 from opforge.errors import ArgumentError, BuildError, OpforgeError, SchemaError
 from opforge.frameworks import numpy_host
+from opforge.ops import custom_gelu
 from opforge.verify.cuda_checks import emulated_sanitized
 from opforge.verify.hosts import emulated_host
 
@@ -57,6 +59,22 @@ def test_every_choice_of_dtypes_has_a_kernel(dtype):
 def test_views_have_ranks_sizes_and_strides(view):
     x = view(RNG.standard_normal((6, 7)))
     np.testing.assert_allclose(run(x), 2 * x)
+
+
+def far_apart(dtype, step):
+    """Four elements, `step` apart: their offsets need more than 32 bits. The memory in between is never touched."""
+    memory = mmap.mmap(-1, 4 * step * np.dtype(dtype).itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+    x = np.frombuffer(memory, dtype)[::step]
+    x[:] = [1, 2, 3, 4]
+    return x
+
+
+def test_offsets_beyond_32_bits():
+    x = far_apart(np.float32, 2**30)  # 0x4000: MAP_NORESERVE
+    np.testing.assert_array_equal(run(x), [2, 4, 6, 8])
+    loaded = load_library(emulate_operators([custom_gelu]).path)
+    got = numpy_host.call(custom_gelu, [x], {}, library=loaded, device=abi.DEVICE_CUDA)
+    np.testing.assert_allclose(got, custom_gelu.reference(x.astype(np.float64)), rtol=1e-6)
 
 
 def test_what_is_absent_is_not_read_and_empty_tensors_launch_nothing():

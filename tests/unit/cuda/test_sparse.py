@@ -12,7 +12,7 @@ import pytest
 from opforge.build import abi, load_library
 from opforge.build.tuning import CLASSES, Choice, set_choice
 from opforge.cuda import ORDERS, emulate_operators
-from opforge.errors import ArgumentError
+from opforge.errors import ArgumentError, UnsupportedError
 from opforge.frameworks import numpy_host
 from opforge.ops.sparse_matmul.op import sparse_matmul, sparse_matmul_grad_dense, sparse_matmul_grad_values
 
@@ -123,6 +123,12 @@ def test_the_longest_row_chooses_the_variant():
         chosen, rows, merged = (run(sparse_matmul, arrays, variant) for variant in (0, 1, 2))
         assert np.array_equal(chosen, {1: rows, 2: merged}[same])
         assert not np.array_equal(rows, merged)
+
+
+def test_a_variant_that_is_none_is_refused():
+    arrays = inputs_of(sparse_matmul, [1, 2], 4, 3)
+    with pytest.raises(UnsupportedError, match="there is no variant 3: 1 is by rows, 2 merged"):
+        run(sparse_matmul, arrays, 3)
 
 
 @pytest.mark.parametrize(

@@ -86,4 +86,7 @@ def _draw(rng: np.random.Generator, sizes: dict[str, int]) -> dict[str, np.ndarr
     return {"indptr": indptr, "indices": rng.integers(0, max(columns, 1), int(indptr[-1]))}
 
 
+_VARIANTS = {"variants": ["by rows", "merged"]}
+TUNING = {"SparseMatMul": _VARIANTS, "SparseMatMulGradDense": _VARIANTS}
+
 DRAWS = dict.fromkeys(CASES, _draw)

@@ -78,13 +78,13 @@ opforge::Status sparse_matmul(opforge::cuda::Context& context, csr::View<const T
                               csr::View<const I, 1> indices, csr::View<const I, 1> indptr,
                               csr::View<const T, 2> dense, csr::View<T, 2> out) {
   const csr::Matrix<T, I> a = csr::matrix(values.data(), indices, indptr, dense.shape(0));
+  const int variant = context.tuned(values, indices, indptr, dense, out).variant;
+  if (!csr::is_variant(variant)) return csr::refuse_variant(context, variant);
   auto launch = context.launch(out.size());
   if (!launch) return launch.status();
   csr::Facts* facts = nullptr;
   if (const opforge::Status status = csr::find_facts(context, launch, a, &facts)) return status;
-  const int64_t all = values.size() + indices.size() + indptr.size() + dense.size() + out.size();
-  csr::multiply(context, a, dense.data(), out.shape(1), out.data(), facts,
-                opforge::cuda::tuned(context.raw(), all).variant);
+  csr::multiply(context, a, dense.data(), out.shape(1), out.data(), facts, variant);
   return launch.finish();
 }
 
@@ -94,14 +94,14 @@ opforge::Status sparse_matmul_grad_dense(opforge::cuda::Context& context, csr::V
                                          csr::View<const T, 2> dense, csr::View<const T, 2> like,
                                          csr::View<T, 2> out) {
   const csr::Matrix<T, I> a = csr::matrix(values.data(), indices, indptr, out.shape(0));
+  const int variant = context.tuned(values, indices, indptr, dense, like, out).variant;
+  if (!csr::is_variant(variant)) return csr::refuse_variant(context, variant);
   auto launch = context.launch(out.size());
   if (!launch) return launch.status();
   csr::Facts* facts = nullptr;
   if (const opforge::Status status = csr::find_facts(context, launch, a, &facts)) return status;
   const csr::Matrix<T, I> turned = csr::transposed(context, launch, a, facts);
-  const int64_t all = values.size() + indices.size() + indptr.size() + dense.size() + like.size() + out.size();
-  csr::multiply(context, turned, dense.data(), out.shape(1), out.data(), facts,
-                opforge::cuda::tuned(context.raw(), all).variant);
+  csr::multiply(context, turned, dense.data(), out.shape(1), out.data(), facts, variant);
   return launch.finish();
 }
 
