@@ -20,6 +20,7 @@ from opforge.schema import registry
 ARCHITECTURES = ("sm_80", "sm_90")
 WERROR = ("-Werror", "all-warnings")
 F32 = ((2, 32),)
+TOGETHER = pytest.mark.xdist_group("every")  # one process builds it
 
 
 @of.formula("test.nvcc::Gate")
@@ -42,6 +43,7 @@ def every():
     return build_cuda_library(every_plan(), architectures=ARCHITECTURES, extra=WERROR)
 
 
+@TOGETHER
 def test_all_kernels_compile_for_two_architectures_without_a_warning(every):
     library = load_library(every)
     assert library.architectures == ("sm_80", "sm_90", "compute_90")
@@ -53,6 +55,7 @@ def test_all_kernels_compile_for_two_architectures_without_a_warning(every):
         assert {kernel.device_type for kernel in row.kernels} == {abi.DEVICE_CUDA}
 
 
+@TOGETHER
 def test_only_the_table_is_exported_and_no_library_of_cuda_is_needed(every):
     exported = subprocess.run(["nm", "-D", "--defined-only", every], capture_output=True, text=True, check=True).stdout
     assert [line.split()[-1] for line in exported.splitlines()] == ["opforge_library_v1"]
@@ -61,6 +64,7 @@ def test_only_the_table_is_exported_and_no_library_of_cuda_is_needed(every):
     assert "cuda" not in needed
 
 
+@TOGETHER
 @pytest.mark.skipif(not no_gpu_reason(), reason="here is a GPU")
 def test_a_call_without_a_gpu_is_a_status_that_says_so(every):
     words = []
