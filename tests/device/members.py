@@ -9,14 +9,13 @@ from opforge.schema import DType
 from opforge.verify.cases import tolerance
 from tests.device.conftest import REHEARSING
 from tests.device.formulas import gate
-
-REHEARSED = {"CustomGELU", "SparseMatMul"}
+from tools.device_check.operators import rehearsed
 
 
 def declared():
     """The operators of the library that have CUDA kernels; in a rehearsal those that it builds."""
     found = [o for o in of.load("opforge.ops") if o.is_formula or any(s.suffix == ".cu" for s in o.sources)]
-    return [o for o in found if o.name in REHEARSED] if REHEARSING else [*found, gate]
+    return [o for o in found if o.name in rehearsed()] if REHEARSING else [*found, gate]
 
 
 def formulas():

@@ -24,6 +24,7 @@ from tools.device_check.table import markdown
 
 SECONDS: Final = 460.0
 _POLL: Final = 0.05
+_PREBUILT: Final = Path("build/device")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or "build/device-check"))
     parser.add_argument("--work", type=Path, default=Path("build/device-work"), help="for what need not be kept")
-    parser.add_argument("--prebuilt", type=Path, default=Path("build/device"))
+    parser.add_argument("--prebuilt", type=Path, default=_PREBUILT)
     parser.add_argument("--part", action="append", help="run these parts only")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the whole")
     parser.add_argument("--rehearse", action="store_true", default=os.environ.get("OPFORGE_DEVICE_CHECK") == "emulated")
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for old in [out / "logs.txt", *work.glob("bench_*.jsonl")]:  # of an earlier run
         old.unlink(missing_ok=True)
     if given.rehearse:
-        prebuilt = prebuilt.with_name(f"{prebuilt.name}-emulated") if not given.prebuilt.exists() else prebuilt
+        if given.prebuilt == _PREBUILT:
+            prebuilt = prebuilt.with_name(f"{prebuilt.name}-emulated")
         if not (prebuilt / DRIVER).is_file():
             build(prebuilt, packages=("opforge.ops:CustomGELU", "opforge.ops:SparseMatMul"), emulated=True)
         os.environ["OPFORGE_CUDA_DRIVER"] = str(prebuilt / DRIVER)

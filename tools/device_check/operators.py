@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import opforge as of
 from opforge.schema import Operator
 from tools.device_check.clock import rehearsing
 
-__all__ = ["operators"]
+__all__ = ["operators", "rehearsed"]
 
 
 def operators() -> list[Operator]:
@@ -14,5 +18,13 @@ def operators() -> list[Operator]:
     found = list(of.load("opforge.ops"))
     if not rehearsing():
         return found
-    wanted = {"CustomGELU", "SparseMatMul"}
-    return [operator for operator in found if operator.name in wanted]
+    return [operator for operator in found if operator.name in rehearsed()]
+
+
+def rehearsed() -> set[str]:
+    """Return the names of the operators whose emulated libraries were built."""
+    names: set[str] = set()
+    for file in Path(os.environ["OPFORGE_LIBRARY_PATH"]).glob("*_cuda.manifest.json"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        names |= {operator["name"] for operator in content["operators"]}
+    return names

@@ -5,9 +5,10 @@ kernel operator names::
 
     TUNING = {
         "SparseMatMul": {
-            "variants": ["row-split", "merge-path", "cusparse"],   # choice.variant 1, 2, 3 in cuda.cu
+            "variants": ["rows", "merged segments"],                 # choice.variant 1, 2 in cuda.cu
             "threads": [128, 256], "items": [1],                   # optional
             "cases": [{"name": ..., "inputs": {...}}],             # as in CASES; default: CASES
+            "kept": True,                                          # False: shown only, the kernel's own rule stays
         }
     }
 
@@ -63,6 +64,7 @@ class Tuned:
         tried: every choice as text -> seconds.
         refused: every choice that does not serve -> why.
         row: its name in the file of choices.
+        kept: whether it is for that file, or only to be seen.
     """
 
     operator: str
@@ -76,6 +78,7 @@ class Tuned:
     tried: dict[str, float]
     refused: dict[str, str]
     row: str = field(repr=False)
+    kept: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -213,8 +216,10 @@ def _best(
     best = min(medians, key=lambda text: medians[text])
     if medians[best] > _GAIN * medians[own]:
         best = own
-    tuning.set_choice(kernel, klass, choices[best])
-    variants = tuning_of(operator).get("variants", ())
+    known = tuning_of(operator)
+    kept = bool(known.get("kept", True))
+    tuning.set_choice(kernel, klass, choices[best] if kept else Choice())
+    variants = known.get("variants", ())
     number = choices[best].variant
     return Tuned(
         operator.key,
@@ -228,6 +233,7 @@ def _best(
         medians,
         refused,
         name,
+        kept,
     )
 
 

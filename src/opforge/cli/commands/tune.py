@@ -66,13 +66,14 @@ def command(
                     rows += tune_operator(
                         member, session, library, dtypes=dtypes, largest=largest, seconds=seconds, seed=seed
                     )
-    measured = ((r.row, r.choice, {"seconds": r.seconds, "untuned": r.untuned, "shape": r.shape}) for r in rows)
+    kept = [row for row in rows if row.kept]
+    measured = ((r.row, r.choice, {"seconds": r.seconds, "untuned": r.untuned, "shape": r.shape}) for r in kept)
     file = tuning.store_choices(device.name, device.driver, measured)
 
     def text() -> None:
         heads = ("operator", "dtype", "inputs", "us", "as it was", "gain", "choice", "left out")
         table(f"{device.name}, CUDA {device.driver}", heads, [_row(row) for row in rows])
-        click.echo(f"{len(rows)} rows kept in {file}" if rows else "nothing to tune: no case fits")
+        click.echo(f"{len(kept)} rows kept in {file}" if rows else "nothing to tune: no case fits")
 
     content = {"device": device.name, "driver": device.driver, "file": str(file), "rows": [r.as_dict() for r in rows]}
     emit(content, as_json, text)
@@ -90,6 +91,6 @@ def _row(row: Tuned) -> tuple[object, ...]:
         f"{row.seconds * 1e6:.1f}",
         f"{row.untuned * 1e6:.1f}",
         f"{gain:.2f}x",
-        "as it is" if own else best,
+        "as it is" if own else best if row.kept else f"{best} (not kept)",
         ", ".join(row.refused),
     )

@@ -77,6 +77,39 @@ TOLERANCES = {
     "f16": (2**-11, 1e-4, "summed in f32, rounded once to 11 bits"),
 }
 
+# Rows alike, with few and with many entries. The variants are measured to be seen, not to be kept: which is faster
+# depends on how uneven rows are, and the kernel looks at that in every call.
+_MEASURED = [
+    ("small", 64, 64, 0.1, 32),
+    ("medium", 1024, 1024, 0.05, 512),
+    ("many rows", 20000, 1000, 0.01, 64),
+]
+
+_SHOWN = {"variants": ["rows", "merged segments"], "kept": False}
+TUNING = {
+    "SparseMatMul": {
+        **_SHOWN,
+        "cases": [
+            {"name": name, "inputs": {**_csr(m, k, density), "dense": {"shape": [k, n], "normal": 1.0}}}
+            for name, m, k, density, n in _MEASURED
+        ],
+    },
+    "SparseMatMulGradDense": {
+        **_SHOWN,
+        "cases": [
+            {
+                "name": name,
+                "inputs": {
+                    **_csr(m, k, density),
+                    "dense": {"shape": [m, n], "normal": 1.0},
+                    "like": {"shape": [k, 2], "normal": 1.0},
+                },
+            }
+            for name, m, k, density, n in _MEASURED
+        ],
+    },
+}
+
 
 def _draw(rng: np.random.Generator, sizes: dict[str, int]) -> dict[str, np.ndarray]:
     """A matrix of the drawn size: empty rows, columns in any order, equal ones too."""
