@@ -93,6 +93,8 @@ def _group(context: click.Context) -> None:
 
 
 _FOREIGN = ("jax", "numpy", "onnx", "onnxruntime", "tensorflow", "torch")
+_FORKED = "os.fork() was called"
+"""JAX's words, at the line of whoever starts a program."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -166,6 +168,6 @@ def _show_warning(
 ) -> None:
     """Print what opforge warns about in one line; what libraries tell their developers is not for our users."""
     del lineno, line
-    foreign = any(f"/{library}/" in filename for library in _FOREIGN)
+    foreign = any(f"/{library}/" in filename for library in _FOREIGN) or str(message).startswith(_FORKED)
     if issubclass(category, RuntimeWarning) and not foreign:
         click.echo(f"warning: {message}", file=file or sys.stderr)

@@ -29,6 +29,7 @@ import warnings
 import opforge as of
 
 warnings.warn_explicit("os.fork() was called", RuntimeWarning, "/lib/jax/_src/xla_bridge.py", 1)
+warnings.warn_explicit("os.fork() was called. It may", RuntimeWarning, "/lib/python3/subprocess.py", 1)
 warnings.warn_explicit("a step is ill-conditioned", RuntimeWarning, "/home/me/op.py", 1)
 
 
