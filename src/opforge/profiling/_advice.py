@@ -58,7 +58,7 @@ def _large(profile: Profile) -> Iterator[NodeRow]:
 
 
 def _dominant(profile: Profile, program: Program | None) -> Found:
-    for row in profile.rows:
+    for row in profile.rows if len(profile.rows) > 1 else ():
         yield row.name, row.share, f"one node of {len(profile.rows)}, {row.operator}, takes {row.share:.0%} of the time"
 
 

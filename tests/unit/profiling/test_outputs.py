@@ -65,6 +65,7 @@ def test_every_rule_has_a_case() -> None:
 
 def test_nothing_stands_out_where_nothing_does() -> None:
     assert advise(profile_of(*(row(f"n{k}", 0.3, **GOOD) for k in range(3)))) == []
+    assert advise(profile_of(row("alone", 1.0, **GOOD))) == []
 
 
 def test_work_that_is_not_fused_says_why() -> None:
