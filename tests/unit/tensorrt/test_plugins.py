@@ -214,3 +214,19 @@ def test_an_operator_without_cuda_kernels_says_so(trt):
     with pytest.raises(UnsupportedError, match=r"no CUDA kernel(.|\n)*cpu.cc"):
         _kernels.cuda_row(bare)
     assert sparse_matmul.is_formula is False
+
+
+def test_an_authors_kernel_runs_as_a_plugin_with_its_workspace(trt, rng):
+    from opforge.build import load_library
+    from tests.unit.cuda.test_sparse import MEMBERS, built
+
+    assert sparse_matmul in MEMBERS
+    _kernels.provide(load_library(built().path))
+    plugin = made(trt, sparse_matmul)
+    indptr, indices = np.array([0, 2, 2, 5], np.int64), np.array([0, 3, 1, 2, 3], np.int64)
+    values, dense = rng.normal(size=5).astype(np.float32), rng.normal(size=(4, 6)).astype(np.float32)
+    (found,) = run_plugin(plugin, [values, indices, indptr, dense])
+    np.testing.assert_allclose(found, sparse_matmul.reference(values, indices, indptr, dense), rtol=1e-5, atol=1e-6)
+    f32, i64 = trt.DataType.FLOAT, trt.DataType.INT64
+    assert formats(trt, plugin, [f32, i64, i64, f32, f32]) == [True] * 5
+    assert formats(trt, plugin, [f32, i64, trt.DataType.INT32, f32, f32])[2] is False
