@@ -47,7 +47,8 @@ class DeviceArray:
     @property
     def dense(self) -> bool:
         """Return whether the strides are those of a row-major array."""
-        return self.strides == _dense(self.shape)
+        rows = zip(self.shape, self.strides, _dense(self.shape), strict=True)
+        return 0 in self.shape or all(n == 1 or stride == dense for n, stride, dense in rows)
 
 
 class Session:

@@ -75,3 +75,15 @@ def test_a_choice_that_computes_something_else_is_left_out():
     holed = x.copy()
     holed[7] = np.nan
     assert not _same(custom_gelu, [x], [holed])
+
+
+def test_variants_of_sparse_matmul_are_seen_only():
+    from opforge.ops import sparse_matmul, sparse_matmul_grad_dense
+    from opforge.verify.cases import case_of, tuning_of
+    from opforge.verify.tuning import _choices
+
+    for operator in (sparse_matmul, sparse_matmul_grad_dense):
+        known = tuning_of(operator)
+        assert known["kept"] is False
+        assert [case_of(operator, row).name for row in known["cases"]] == ["small", "medium", "many rows"]
+        assert [(c.variant, text) for c, text in _choices(operator)] == [(0, "as it is"), (1, "by rows"), (2, "merged")]

@@ -85,7 +85,7 @@ _MEASURED = [
     ("many rows", 20000, 1000, 0.01, 64),
 ]
 
-_SHOWN = {"variants": ["rows", "merged segments"], "kept": False}
+_SHOWN = {"variants": ["by rows", "merged"], "kept": False}
 TUNING = {
     "SparseMatMul": {
         **_SHOWN,
@@ -118,8 +118,5 @@ def _draw(rng: np.random.Generator, sizes: dict[str, int]) -> dict[str, np.ndarr
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return {"indptr": indptr, "indices": rng.integers(0, max(columns, 1), int(indptr[-1]))}
 
-
-_VARIANTS = {"variants": ["by rows", "merged"]}
-TUNING = {"SparseMatMul": _VARIANTS, "SparseMatMulGradDense": _VARIANTS}
 
 DRAWS = dict.fromkeys(CASES, _draw)
