@@ -7,15 +7,15 @@ CPU: where there is no library, the error names what is missing.
 
 from __future__ import annotations
 
-import importlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
 from opforge.build import abi
 from opforge.build.ahead import find_built, find_row
+from opforge.build.cuda.builder import build_cuda_library, cuda_plan
 from opforge.build.jit import jit_mode
 from opforge.build.library import LibraryOperator, LoadedLibrary, load_library
 from opforge.build.plan import LibraryPlan, plan_library
@@ -29,9 +29,6 @@ Device = Literal["cuda"]
 
 DEVICE_TYPES: Final[Mapping[int, Device]] = MappingProxyType({abi.DEVICE_CUDA: "cuda"})
 """``OPFORGE_DEVICE_*`` -> the name of the device."""
-
-# Device -> module and function that build the library of a plan, and the suffix of a kernel's source for it.
-_BUILDERS: Final = {"cuda": ("opforge.build.cuda", "build_cuda_library", ".cu")}
 
 _lock = threading.RLock()
 _libraries: dict[tuple[str, str, int], LoadedLibrary] = {}
@@ -89,25 +86,24 @@ def device_library_of_row(row: LibraryOperator, beside: Path | None, device: Dev
 
 def _obtain(plan: LibraryPlan, operator: Operator, device: Device) -> LoadedLibrary:
     mode = jit_mode()
-    built = None if mode == "require" else find_built(plan, device)
-    if built is not None:
-        return built
-    module, function, suffix = _BUILDERS[device]
-    if not operator.is_formula and not any(source.suffix == suffix for source in operator.sources):
+    if not operator.is_formula and not any(source.suffix == ".cu" for source in operator.sources):
         raise ToolchainError(
             f"the operator has no kernel for {device}",
             where=operator.key,
-            expected=f"a source {device}{suffix} among its sources",
+            expected=f"a source {device}.cu among its sources",
             got=", ".join(source.name for source in operator.sources) or "no source",
             hint="write one, or move the tensors to the CPU",
         )
+    plan = cuda_plan(plan)
+    built = None if mode == "require" else find_built(plan, device)
+    if built is not None:
+        return built
     if mode == "off":
         raise _missing(operator.key, device, "OPFORGE_JIT=off forbids compiling")
-    build: Callable[[LibraryPlan], Path] = getattr(importlib.import_module(module), function)
     try:
-        library = load_library(build(plan))
+        library = load_library(build_cuda_library(plan))
     except ToolchainError as error:
-        raise _missing(operator.key, device, str(error)) from error
+        raise _missing(operator.key, device, f"{error.what}: {error.got}", error.hint) from error
     row = library.operators.get(operator.key)
     if row is None or row.schema_hash != operator.schema_hash:
         raise InternalError(
@@ -117,12 +113,15 @@ def _obtain(plan: LibraryPlan, operator: Operator, device: Device) -> LoadedLibr
     return library
 
 
-def _missing(key: str, device: Device, why: str) -> ToolchainError:
+def _missing(key: str, device: Device, why: str, hint: str | None = None) -> ToolchainError:
+    elsewhere = (
+        f"opforge build PACKAGE --device {device} --out FOLDER on a machine that can, with FOLDER in "
+        "OPFORGE_LIBRARY_PATH; or move the tensors to the CPU"
+    )
     return ToolchainError(
         f"the operator's kernels for {device} are not built",
         where=key,
         expected=f"a library built ahead, or what builds one for {device}",
         got=why,
-        hint=f"opforge build PACKAGE --device {device} --out FOLDER on a machine that can, with FOLDER in "
-        "OPFORGE_LIBRARY_PATH; or move the tensors to the CPU",
+        hint=f"{hint}; or {elsewhere}" if hint else elsewhere,
     )

@@ -1,7 +1,6 @@
 """The library of an operator's kernels for a device: built ahead, built now, or an error that names what is missing."""
 
 import json
-import types
 from pathlib import Path
 
 import pytest
@@ -41,9 +40,7 @@ def built(tmp_path) -> Path:
 
 def builder(monkeypatch, build) -> None:
     """Put a function in the place of what builds with nvcc."""
-    module = types.ModuleType("opforge.build.cuda")
-    module.build_cuda_library = build
-    monkeypatch.setitem(__import__("sys").modules, "opforge.build.cuda", module)
+    monkeypatch.setattr("opforge.build.device.build_cuda_library", build)
 
 
 def test_built_ahead(built, monkeypatch):
@@ -83,7 +80,7 @@ def test_built_now(monkeypatch):
 
 def test_what_is_missing_is_named(monkeypatch):
     def build(plan: LibraryPlan) -> Path:
-        raise ToolchainError("no CUDA compiler works", got="candidates:\n    nvcc: not on PATH")
+        raise ToolchainError("no CUDA toolkit serves", got="candidates:\n    PATH: none", hint="install nvcc")
 
     @of.formula("test.device::Missing")
     def missing(x):
@@ -95,7 +92,8 @@ def test_what_is_missing_is_named(monkeypatch):
     error = caught.value
     assert error.what == "the operator's kernels for cuda are not built"
     assert error.where == "test.device::Missing:1"
-    assert "nvcc: not on PATH" in str(error.got)
+    assert error.got == "no CUDA toolkit serves: candidates:\n    PATH: none"
+    assert error.hint.startswith("install nvcc; or opforge build")
     assert "opforge build PACKAGE --device cuda --out FOLDER" in error.hint
     assert "OPFORGE_LIBRARY_PATH" in error.hint
     assert "move the tensors to the CPU" in error.hint
