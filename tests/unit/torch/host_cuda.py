@@ -99,7 +99,7 @@ def view(tensor: torch.Tensor) -> np.ndarray:
     """See the memory of a tensor, wherever it says that it is."""
     storage = tensor.untyped_storage()
     steps = [step * tensor.element_size() for step in tensor.stride()]
-    memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr()) if storage.nbytes() else b""
+    memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr()) if storage.nbytes() else bytearray()
     offset = tensor.storage_offset() * tensor.element_size()
     return np.ndarray(tuple(tensor.shape), numpy_type(tensor.dtype), memory, offset, steps)
 
