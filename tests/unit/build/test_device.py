@@ -16,7 +16,7 @@ from tests.unit.build.conftest import write_scale
 pytestmark = pytest.mark.compiler
 
 
-@of.formula("test.device::Gate")
+@of.formula("test.librarydevice::Gate")
 def gate(x, w):
     """Have a gradient operator of two inputs."""
     return of.tanh(x * w)
@@ -67,13 +67,13 @@ def test_built_now(monkeypatch):
         plans.append(plan)
         return emulated(plan.operators)
 
-    @of.formula("test.device::Now")
+    @of.formula("test.librarydevice::Now")
     def now(x):
         return of.exp(x)
 
     builder(monkeypatch, build)
     library = device_library(now)
-    assert [o.key for o in plans[0].operators][:2] == ["test.device::Now:1", "test.device::NowGrad:1"]
+    assert [o.key for o in plans[0].operators][:2] == ["test.librarydevice::Now:1", "test.librarydevice::NowGrad:1"]
     assert device_library(now) is library
     assert len(plans) == 1
 
@@ -82,7 +82,7 @@ def test_what_is_missing_is_named(monkeypatch):
     def build(plan: LibraryPlan) -> Path:
         raise ToolchainError("no CUDA toolkit serves", got="candidates:\n    PATH: none", hint="install nvcc")
 
-    @of.formula("test.device::Missing")
+    @of.formula("test.librarydevice::Missing")
     def missing(x):
         return of.exp(x)
 
@@ -91,7 +91,7 @@ def test_what_is_missing_is_named(monkeypatch):
         device_library(missing)
     error = caught.value
     assert error.what == "the operator's kernels for cuda are not built"
-    assert error.where == "test.device::Missing:1"
+    assert error.where == "test.librarydevice::Missing:1"
     assert error.got == "no CUDA toolkit serves: candidates:\n    PATH: none"
     assert error.hint.startswith("install nvcc; or opforge build")
     assert "opforge build PACKAGE --device cuda --out FOLDER" in error.hint
