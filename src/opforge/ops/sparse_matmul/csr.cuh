@@ -136,6 +136,11 @@ Status find_facts(Context& context, opforge::cuda::Launch& launch, const Matrix<
   const int64_t most = a.m + 1 > a.entries ? a.m + 1 : a.entries;
   measure<T, I><<<opforge::cuda::blocks_for((most + 3) / 4), block_for((most + 3) / 4), 0, stream>>>(a, *facts);
   if (!is_checked()) return launch.finish();
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) {
+    static_cast<void>(cudaGetLastError());  // a stream that records cannot be waited for
+    return launch.finish();
+  }
   explain<T, I><<<1, 1, 0, stream>>>(a, *facts);
   Facts found;
   if (!launch.ok(cudaMemcpyAsync(&found, *facts, sizeof found, cudaMemcpyDeviceToHost, stream)) ||

@@ -94,6 +94,8 @@ opforge::Status sparse_matmul_grad_dense(opforge::cuda::Context& context, csr::V
                                          csr::View<const T, 2> dense, csr::View<const T, 2> like,
                                          csr::View<T, 2> out) {
   const csr::Matrix<T, I> a = csr::matrix(values.data(), indices, indptr, out.shape(0));
+  if (sizeof(I) == 4 && a.m > INT32_MAX)
+    return context.fail("the transpose of %lld rows needs indices of 64 bits", static_cast<long long>(a.m));
   const int variant = context.tuned(values, indices, indptr, dense, like, out).variant;
   if (!csr::is_variant(variant)) return csr::refuse_variant(context, variant);
   auto launch = context.launch(out.size());

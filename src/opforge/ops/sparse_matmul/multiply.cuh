@@ -66,7 +66,8 @@ struct Group {
     step = static_cast<int64_t>(gridDim.x) * groups;
     // One more than a group needs: groups of a warp read different banks at the same place of theirs.
     values = reinterpret_cast<R*>(memory) + mine * (kStaged + 1);
-    columns = reinterpret_cast<I*>(reinterpret_cast<R*>(memory) + groups * (kStaged + 1)) + mine * (kStaged + 1);
+    const int before = (groups * (kStaged + 1) + 1) / 2 * 2;  // an even number: 64-bit columns may follow 32-bit values
+    columns = reinterpret_cast<I*>(reinterpret_cast<R*>(memory) + before) + mine * (kStaged + 1);
   }
 };
 template <class R, class I>
