@@ -42,6 +42,7 @@ class Loops:
         ending: of the unit's file name.
         flags: of the unit besides those of the library.
         halves: whether the loops compute in half types where the formula allows it, and ask whether it rounds to them.
+        element: of the type V that a functor computes with.
     """
 
     device: str
@@ -51,6 +52,7 @@ class Loops:
     ending: str
     flags: tuple[str, ...] = ()
     halves: bool = True
+    element: str = "typename V::Element"
 
 
 # These loops are written in vectors, so -O3 would only take longer to compile.
@@ -82,7 +84,7 @@ def formula_unit(operator: Operator, loops: Loops = _CPU) -> Unit:
         "",
         "namespace {",
         "",
-        *functor(operator.name, program, halves=loops.halves),
+        *functor(operator.name, program, loops),
         "",
         "}  // namespace",
         "",
@@ -101,7 +103,7 @@ def formula_unit(operator: Operator, loops: Loops = _CPU) -> Unit:
     return Unit(name, "\n".join(lines), flags=loops.flags)
 
 
-def functor(name: str, program: Program, *, halves: bool = True) -> list[str]:
+def functor(name: str, program: Program, loops: Loops = _CPU) -> list[str]:
     """Emit a program as a struct whose ``body`` computes one element, or one vector of them; CUDA takes it too."""
     sums = ", ".join("-1" if o.sum_to is None else str(o.sum_to) for o in program.outputs)
     rounds = any(i.op == "round_half" for i in program.instructions)
@@ -116,18 +118,18 @@ def functor(name: str, program: Program, *, halves: bool = True) -> list[str]:
         f"  using Attributes = {_types(program.attributes)};",
         f"  using Outputs = {_types(tuple(o.type for o in program.outputs))};",
         f"  static constexpr int kSumTo[] = {{{sums}}};",
-        *([f"  static constexpr bool kRoundsHalf = {str(rounds).lower()};"] if halves else []),
+        *([f"  static constexpr bool kRoundsHalf = {str(rounds).lower()};"] if loops.halves else []),
         "",
         "  template <class V, class S>",
         f"  OPFORGE_INLINE static void body({', '.join(parameters)}) {{",
-        *(f"    {line}" for line in _statements(program)),
+        *(f"    {line}" for line in _statements(program, loops.element)),
         "  }",
         "};",
     ]
     return lines
 
 
-def _statements(program: Program) -> list[str]:
+def _statements(program: Program, element: str) -> list[str]:
     names = [f"i{k}" for k in range(len(program.inputs))] + [f"a{k}" for k in range(len(program.attributes))]
     lines = []
     for k, constant in enumerate(program.constants):
@@ -136,16 +138,16 @@ def _statements(program: Program) -> list[str]:
         lines.append(f"const {vector} c{k} = vm::splat<{vector}>({literal(constant.value)});")
     for k, instruction in enumerate(program.instructions):
         arguments = ", ".join(names[a] for a in instruction.args)
-        call = f"vm::{instruction.op}{_template_arguments(instruction.op, instruction.type)}({arguments})"
+        call = f"vm::{instruction.op}{_template_arguments(instruction.op, instruction.type, element)}({arguments})"
         lines.append(f"const {_vector(instruction.type)} v{k} = {call};")
         names.append(f"v{k}")
     lines += [f"o{k} = {names[output.value]};" for k, output in enumerate(program.outputs)]
     return lines
 
 
-def _template_arguments(op: str, type_: ValueType) -> str:
+def _template_arguments(op: str, type_: ValueType, element: str) -> str:
     if op == "cast":
-        return f"<{_ELEMENTS.get(type_, 'typename V::Element')}>"
+        return f"<{_ELEMENTS.get(type_, element)}>"
     return "<S>" if op == "round_half" else ""
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from opforge.codegen.cpp import functor, literal, program_of
+from opforge.codegen.cuda import CUDA
 from opforge.codegen.units import cpp_type
 from opforge.errors import UnsupportedError
 
@@ -77,7 +78,7 @@ def entry_source(
         "",
         "namespace {",
         "",
-        *functor(operator.name, program, halves=False),
+        *functor(operator.name, program, CUDA),
         "",
         "}  // namespace",
         "",

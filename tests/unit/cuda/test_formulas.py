@@ -34,7 +34,13 @@ def every(x, y):
     return low + high + of.maximum(x, y) + a**y + of.softplus(x) + of.relu(y) + of.erfc(x) + x % a
 
 
-FORMULAS = [clip_sigmoid, mod_sigmoid, custom_gelu, swish, mish, gate, every]
+@of.formula("test.cuda::Casts")
+def casts(x):
+    """Turn conditions and whole numbers into numbers."""
+    return (x > 0) * x + of.cast(of.cast(x * 3, "i32"), "T")
+
+
+FORMULAS = [clip_sigmoid, mod_sigmoid, custom_gelu, swish, mish, gate, every, casts]
 TWICE = [custom_gelu, gate]  # whose second derivatives are computed too
 
 
