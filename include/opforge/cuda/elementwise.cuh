@@ -154,9 +154,15 @@ __global__ void combine(Space space, int operand, Parts parts, const V* sums) {
 // Blocks and threads for so many elements, or vectors of them.
 struct Grid {
   unsigned blocks, threads;
-  Grid(int64_t count, const opforge_choice& choice) {
+  template <class Kernel>
+  Grid(int64_t count, const opforge_choice& choice, Kernel kernel) {
     const int64_t items = choice.items > 0 ? choice.items : 1;
     threads = choice.threads > 0 ? static_cast<unsigned>(choice.threads) : static_cast<unsigned>(kThreads);
+    if (choice.threads > kThreads) {  // found with one kernel of the formula, and another may need more registers
+      cudaFuncAttributes is = {};
+      const bool fits = cudaFuncGetAttributes(&is, kernel) == cudaSuccess && choice.threads <= is.maxThreadsPerBlock;
+      if (!fits) threads = static_cast<unsigned>(kThreads);
+    }
     const int64_t of_block = items * threads;
     blocks = blocks_of((count + of_block - 1) / of_block);
   }
@@ -167,14 +173,17 @@ void launch_values(const Space& space, uint32_t wanted, const opforge_choice& ch
   using B = Body<F, S>;
   constexpr int kWide = 16 / B::kMost;
   const bool wide = space.dense && space.alignment % 16 == 0;
-  const Grid grid(wide ? (space.total + kWide - 1) / kWide : space.total, choice);
   if (wide) {
+    const Grid grid((space.total + kWide - 1) / kWide, choice, dense<F, S, kWide>);
     dense<F, S, kWide><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   } else if (space.dense) {
+    const Grid grid(space.total, choice, dense<F, S, 1>);
     dense<F, S, 1><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   } else if (space.small) {
+    const Grid grid(space.total, choice, strided<F, S, uint32_t>);
     strided<F, S, uint32_t><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   } else {
+    const Grid grid(space.total, choice, strided<F, S, uint64_t>);
     strided<F, S, uint64_t><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
   }
 }

@@ -62,7 +62,7 @@ class Launch {
     if (elements > 0) ready_ = enter();
   }
   ~Launch() {
-    if (restored_ >= 0) static_cast<void>(cudaSetDevice(restored_));
+    if (restored_ >= 0 && cudaSetDevice(restored_) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -80,17 +80,22 @@ class Launch {
     return true;
   }
 
-  // Lets `kernel` have that much dynamic shared memory, which CUDA grants beyond 48 KiB only where it is
-  // asked.
+  // Lets `kernel` have that much dynamic shared memory, which CUDA grants beyond 48 KiB less what the kernel
+  // declares only where it is asked. It is asked for all there is, so that calls at once do not take it from
+  // each other.
   template <class Kernel>
   bool allow_shared(Kernel kernel, size_t bytes) {
-    if (bytes <= 48u * 1024) return true;
+    cudaFuncAttributes is = {};
+    if (!ok(cudaFuncGetAttributes(&is, kernel))) return false;
+    if (bytes <= static_cast<size_t>(is.maxDynamicSharedSizeBytes)) return true;
     int limit = 0;
-    return ok(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_->device.id)) &&
-           (bytes <= static_cast<size_t>(limit) ||
-            refuse(OPFORGE_STATUS_UNSUPPORTED, "the kernel needs more shared memory than this GPU has")) &&
-           ok(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(bytes)));
+    if (!ok(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, context_->device.id)))
+      return false;
+    const size_t most = static_cast<size_t>(limit) - is.sharedSizeBytes;
+    if (bytes > most)
+      return refuse(OPFORGE_STATUS_UNSUPPORTED, "the kernel needs more shared memory than this GPU has");
+    return ok(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)));
   }
 
   // Memory of the device until the kernels have run, or null.
@@ -132,7 +137,10 @@ class Launch {
         !ok(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.id)))
       return false;
     const int capability = 10 * major + minor;
-    if (serves(OPFORGE_CUDA_ARCHITECTURES, capability)) return true;
+    if (serves(OPFORGE_CUDA_ARCHITECTURES, capability)) {
+      static_cast<void>(cudaGetLastError());  // what an earlier call left is not this kernel's
+      return true;
+    }
     char text[400];
     say_unserved(OPFORGE_CUDA_ARCHITECTURES, capability, text, sizeof text);
     return refuse(OPFORGE_STATUS_UNSUPPORTED, text);
