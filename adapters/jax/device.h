@@ -49,6 +49,7 @@ class Device {
   }
 
  private:
+  static constexpr size_t kMostAligned = 16;  // XLA refuses to promise more
   struct Block {
     void* data;
     size_t bytes;
@@ -72,11 +73,18 @@ class Device {
   static void* scratch(opforge_context* context, size_t bytes, size_t alignment) {
     Device& self = *static_cast<Device*>(adapter::context_functions::whole(context).call);
     if (bytes == 0) bytes = 1;
-    ffi::MemoryAllocate arguments{sizeof(ffi::MemoryAllocate),    nullptr, self.context_, bytes,
-                                  alignment == 0 ? 1 : alignment, nullptr};
+    if (alignment == 0) alignment = 1;
+    if (alignment > kMostAligned) bytes += alignment;
+    ffi::MemoryAllocate arguments{sizeof(ffi::MemoryAllocate),
+                                  nullptr,
+                                  self.context_,
+                                  bytes,
+                                  alignment > kMostAligned ? kMostAligned : alignment,
+                                  nullptr};
     if (!self.text_of(self.api_.allocate(&arguments)).empty() || arguments.data == nullptr) return nullptr;
     self.blocks_.push_back({arguments.data, bytes});
-    return arguments.data;
+    const uintptr_t start = reinterpret_cast<uintptr_t>(arguments.data);
+    return reinterpret_cast<void*>((start + alignment - 1) / alignment * alignment);
   }
 
   const ffi::Api& api_;

@@ -82,6 +82,9 @@ class Xla:
         if self.refuse_memory:
             self.errors[99] = (8, "no memory")
             return 99
+        if given.alignment > 16:  # as XLA does
+            self.errors[99] = (3, "Unsupported alignment")
+            return 99
         block = ctypes.create_string_buffer(given.bytes + given.alignment)
         start = -(-ctypes.addressof(block) // given.alignment) * given.alignment
         self.memory[start] = block
