@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import sys
-import types
 from pathlib import Path
 
 from opforge.build.plan import LibraryPlan
@@ -72,6 +70,4 @@ def emulate_builds(monkeypatch) -> list[str]:
 
 def replace_builder(monkeypatch, function) -> None:
     """Put a function in the place of what builds with nvcc."""
-    module = types.ModuleType("opforge.build.cuda")
-    module.build_cuda_library = function
-    monkeypatch.setitem(sys.modules, "opforge.build.cuda", module)
+    monkeypatch.setattr("opforge.build.device.build_cuda_library", function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 from collections.abc import Callable
 from typing import Any, Final
@@ -38,7 +39,9 @@ def device_loader(entries: Entries[Any], prepare: Callable[[], None] | None = No
             if prepare is not None:
                 prepare()
             entries.load_device(key.decode(), DEVICE_TYPES[device_type])
-        except Exception as error:  # nothing may leave through the adapter
+        except BaseException as error:  # nothing may leave through the adapter: ctypes would return any number
+            if isinstance(error, KeyboardInterrupt):
+                _thread.interrupt_main()  # it comes again once Python is back
             text = OpforgeError._message(error) if isinstance(error, OpforgeError) else f"{key.decode()}: {error!r}"
             content = text.encode()[: size - 1]
             ctypes.memmove(words, content + b"\0", len(content) + 1)
@@ -48,7 +51,7 @@ def device_loader(entries: Entries[Any], prepare: Callable[[], None] | None = No
     return DeviceLoader(load)
 
 
-def _status(error: Exception) -> int:
+def _status(error: BaseException) -> int:
     """Return the status that adapters raise an error by: a missing compiler is something that nothing here serves."""
     if isinstance(error, ToolchainError | BuildError):
         error = UnsupportedError("")

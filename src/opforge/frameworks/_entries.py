@@ -174,6 +174,9 @@ class Entries(Generic[E]):
     def load_device(self, key: str, device: Device) -> None:
         """Find or build the library with a registered operator's kernels for a device, and register it too.
 
+        Of the library's other operators only those that are registered get its kernels: one that has not been used yet
+        would else be known without kernels for the CPU.
+
         Raises:
             ToolchainError: there is none, and none can be built here; the message names what is missing.
             BuildError: the compiler refuses a source.
@@ -181,9 +184,11 @@ class Entries(Generic[E]):
         row = self.of_key(key).library
         operator = declaring(row.key, row.schema_hash)
         if operator is not None:
-            self.register_library(device_library(operator, device))
+            library = device_library(operator, device)
         else:
-            self.register_library(device_library_of_row(row, self._folders.get(key), device))
+            library = device_library_of_row(row, self._folders.get(key), device)
+        known = {one.key: one.library.schema_hash for one in list(self._entries.values())}
+        self.register(one for one in library.operators.values() if known.get(one.key) == one.schema_hash)
 
     def of_key(self, key: str) -> E:
         """Return the registered operator ``domain::Name:version``, which gradient programs name.

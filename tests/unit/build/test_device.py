@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,8 @@ from opforge.build.device import declaring, device_library_of_row
 from opforge.build.plan import LibraryPlan, plan_library
 from opforge.cuda import emulate_operators
 from opforge.errors import ToolchainError
+from opforge.frameworks._entries import Entries
+from opforge.ops import mish, swish
 from tests.unit.build.conftest import write_scale
 
 pytestmark = pytest.mark.compiler
@@ -122,3 +125,21 @@ def test_whose_declaration_an_operator_is():
     for operator in plan.operators:
         assert declaring(operator.key, operator.schema_hash) is gate
     assert declaring(gate.key, "another hash") is None
+
+
+def test_a_library_for_a_device_makes_no_other_operator_known(monkeypatch):
+    # A package's library for CUDA holds all its operators; one that was not used yet still gets its CPU kernels.
+    library = load_library(emulate_operators([swish, mish]).path)
+    monkeypatch.setattr("opforge.frameworks._entries.device_library", lambda operator, device: library)
+    served = []
+    entries = Entries(
+        "a host",
+        "opforge.torch",
+        lambda row: SimpleNamespace(key=row.key, library=row, signature=row.signature),
+        serve=lambda entry, row: served.append((entry.key, row.kernels[0].device_type)),
+    )
+    entries.register(library_for([swish]).operators.values())
+    entries.load_device(swish.key, "cuda")
+    assert entries.find(mish.key) is None
+    assert (swish.key, abi.DEVICE_CUDA) in served
+    assert entries.of_operator(mish).library.kernels[0].device_type == abi.DEVICE_CPU
