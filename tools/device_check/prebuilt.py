@@ -33,8 +33,8 @@ __all__ = ["DRIVER", "build", "build_fake_driver"]
 ARCHITECTURES: Final = ("sm_80", "sm_90", "compute_90")
 PACKAGES: Final = ("opforge.ops", "tests/device/formulas.py")
 DRIVER: Final = "libfakecuda.so"
-_OTHER: Final = "sm_75"
-"""An architecture of which no newer device runs the code: one library is built for it, to see that it is refused."""
+_OTHER: Final = "sm_120"
+"""One library is built for this architecture, to see that older devices refuse it; newer ones would run its PTX."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -114,6 +114,8 @@ SERVES = [
     ("sm_100f", 103, True),
     ("sm_100f compute_100f", 120, False),
     ("sm_120", 121, True),
+    ("sm_120 compute_120", 90, False),  # what the device check builds to be refused; sm_75 would bring PTX for all
+    ("sm_75 compute_75", 90, True),
     ("sm_12", 120, False),
     ("nonsense", 80, False),
 ]
