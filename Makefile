@@ -91,9 +91,10 @@ tensorrt: $(STAMPS)/install
 cuda: $(STAMPS)/install
 	$(BIN)/python tools/cuda_tests.py
 
+# With the compilers of `make cuda`, where it has been.
 ARCHITECTURES ?=
 device-build: $(STAMPS)/install
-	$(BIN)/python -m tools.device_check.prebuilt $(addprefix --architecture ,$(ARCHITECTURES))
+	$(if $(wildcard build/cuda),PYTHONPATH=$(abspath build/cuda)$(if $(PYTHONPATH),:$(PYTHONPATH))) $(BIN)/python -m tools.device_check.prebuilt $(addprefix --architecture ,$(ARCHITECTURES))
 
 # Runs where no environment was made and nothing can be fetched: with the python3 that has torch.
 DEVICE_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)

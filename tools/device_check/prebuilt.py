@@ -38,7 +38,7 @@ _OTHER: Final = "sm_120"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build and print one line per library."""
+    """Build and print one line per library; 1 where one could not be built."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/device"))
     parser.add_argument("--package", action="append", help=f"or PACKAGE:Operator; default: {' '.join(PACKAGES)}")
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{row['name']:40} {row['bytes'] / 1e6:6.2f} MB  {row['seconds']:5.1f} s")
     for name, reason in made["left_out"].items():
         print(f"left out {name}: {reason}")
-    return 0 if made["libraries"] else 1
+    return 0 if made["libraries"] and not made["left_out"] else 1
 
 
 def build(
@@ -65,8 +65,15 @@ def build(
     architectures: Sequence[str] = ARCHITECTURES,
     emulated: bool = False,
 ) -> dict[str, Any]:
-    """Build all libraries into a folder and return what was made, which is also written to ``prebuilt.json`` there."""
+    """Build all libraries into a folder and return what was made, which is also written to ``prebuilt.json`` there.
+
+    Those of an earlier build are removed first: one that cannot be built now is missing, not old.
+    """
+    other = out / "other_architecture"
     out.mkdir(parents=True, exist_ok=True)
+    (out / "prebuilt.json").unlink(missing_ok=True)
+    for folder in (out, other):
+        _empty(folder)
     rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     for operator in (one for package in packages for one in load_operators(package)):
@@ -83,7 +90,6 @@ def build(
     if emulated:
         build_fake_driver(out)
     else:
-        other = out / "other_architecture"
         other.mkdir(exist_ok=True)
         plan = plan_library(load_operators("opforge.ops:CustomGELU"))
         try:
@@ -121,6 +127,12 @@ def _place(built: Path, plan: LibraryPlan, out: Path, name: str) -> Path:
     text = json.dumps(manifest(load_library(target), source_hashes(plan)), indent=1)
     (out / f"{name}.manifest.json").write_text(text, encoding="utf-8")
     return target
+
+
+def _empty(folder: Path) -> None:
+    for described in folder.glob("*.manifest.json"):
+        described.with_name(described.name.replace(".manifest.json", ".so")).unlink(missing_ok=True)
+        described.unlink()
 
 
 def build_fake_driver(out: Path) -> Path:

@@ -12,11 +12,13 @@ from typing import ClassVar
 
 import pytest
 
+from opforge.errors import ToolchainError
 from tools.device_check import clock, parts, table
 from tools.device_check.parts import Part, Running
-from tools.device_check.prebuilt import DRIVER, build
+from tools.device_check.prebuilt import DRIVER, build, main
 
 ROOT = Path(__file__).parents[3]
+LIBRARY = (".so", ".manifest.json")
 pytestmark = [pytest.mark.compiler, pytest.mark.xdist_group("device check")]
 
 
@@ -31,6 +33,23 @@ def prebuilt(tmp_path_factory):
     ]
     assert (folder / DRIVER).is_file() and not made["left_out"]
     return folder
+
+
+def test_a_library_that_cannot_be_built_is_missing_and_a_failure(tmp_path, monkeypatch, capsys):
+    def fails(plan, *, architectures):
+        raise ToolchainError("no nvcc", where=f"{plan.name} for {architectures[0]}")
+
+    monkeypatch.setattr("opforge.build.cuda.build_cuda_library", fails)
+    other = tmp_path / "other_architecture"
+    other.mkdir()
+    old = [folder / f"com_example_custom_gelu_v1_cuda{end}" for folder in (tmp_path, other) for end in LIBRARY]
+    for file in [*old, tmp_path / DRIVER]:
+        file.write_text("of an earlier build")
+    assert main(["--out", str(tmp_path), "--package", "opforge.ops:CustomGELU"]) == 1
+    shown = capsys.readouterr().out
+    assert "left out com_example_custom_gelu_v1_cuda: " in shown and "for sm_80" in shown and "left out sm_120" in shown
+    assert not any(file.exists() for file in old) and (tmp_path / DRIVER).is_file()
+    assert (tmp_path / "com_example_custom_gelu_v1.so").is_file()
 
 
 def run(*words, **changes):
