@@ -1,7 +1,8 @@
 """Run the device check (docs/device_check.md): ``make device-check``, or ``--rehearse`` on a machine without a GPU.
 
-Exit code 0 where everything passed, and where there is no GPU (with the reason); 1 where a part failed. Figures that
-fall short of the aims are marked, and are no failure.
+Exit code 0 where everything passed, and where there is no GPU (with the reason); 1 where a part failed, where none
+passed, and where the tests of kernels or streams were left out. Figures that fall short of the aims are marked, and
+are no failure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ from tools.device_check.table import markdown
 
 SECONDS: Final = 460.0
 _POLL: Final = 0.05
+_NAMES: Final = tuple(part.name for stage in STAGES for part in stage)
+_NEEDED: Final = ("test_kernels", "test_streams")
+"""Parts without which a run says nothing."""
 _PREBUILT: Final = Path("build/device")
 
 
@@ -33,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT") or "build/device-check"))
     parser.add_argument("--work", type=Path, default=Path("build/device-work"), help="for what need not be kept")
     parser.add_argument("--prebuilt", type=Path, default=_PREBUILT)
-    parser.add_argument("--part", action="append", help="run these parts only")
+    parser.add_argument("--part", action="append", choices=_NAMES, help="run these parts only")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the whole")
     parser.add_argument("--rehearse", action="store_true", default=os.environ.get("OPFORGE_DEVICE_CHECK") == "emulated")
     given = parser.parse_args(arguments)
@@ -65,9 +69,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         content["rows"] = _rows(work)
         _write(out, content)
     print(markdown(content))
-    bad = [part["name"] for part in content["parts"] if part["state"] in ("FAILED", "timed out")]
-    print(f"FAILED: {', '.join(bad)}; see {out / 'logs.txt'}" if bad else "every part passed")
-    return 1 if bad else 0
+    code, words = verdict(content["parts"])
+    print(f"{words}; see {out / 'logs.txt'}" if code else words)
+    return code
+
+
+def verdict(parts: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
+    """Return the exit code and a line about parts that have ended or were left out."""
+    states = {part["name"]: part["state"] for part in parts}
+    bad = [name for name, state in states.items() if state in ("FAILED", "timed out")]
+    bad += [name for name in _NEEDED if states.get(name, "passed") != "passed" and name not in bad]
+    passed, omitted = (sum(state == wanted for state in states.values()) for wanted in ("passed", "left out"))
+    counts = f"{passed} of {len(states)} parts passed, {omitted} left out"
+    if bad:
+        return 1, f"FAILED: {', '.join(bad)}; {counts}"
+    return (0, counts) if passed else (1, f"FAILED: nothing was checked; {counts}")
 
 
 def _run_stage(

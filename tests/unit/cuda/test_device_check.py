@@ -14,6 +14,7 @@ import pytest
 
 from opforge.errors import ToolchainError
 from tools.device_check import clock, parts, table
+from tools.device_check.__main__ import verdict
 from tools.device_check.parts import Part, Running
 from tools.device_check.prebuilt import DRIVER, build, main
 
@@ -127,6 +128,28 @@ def test_a_part_that_hangs_or_fails_costs_the_others_nothing(tmp_path):
     assert hung["state"] == "timed out" and hung["log"] == "begun\n"
     assert failed["state"] == "FAILED" and failed["code"] == 3
     assert len({part.name for stage in parts.STAGES for part in stage}) == sum(map(len, parts.STAGES))
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "words"),
+    [
+        ({"test_kernels": "passed", "test_streams": "passed"}, 0, "2 of 2 parts passed, 0 left out"),
+        ({"test_kernels": "passed", "memcheck": "left out"}, 0, "1 of 2 parts passed, 1 left out"),
+        ({"test_kernels": "FAILED", "tune": "timed out", "prepare": "passed"}, 1, "FAILED: test_kernels, tune; 1 of 3"),
+        ({"test_kernels": "left out", "prepare": "passed"}, 1, "FAILED: test_kernels; 1 of 2 parts passed, 1 left"),
+        ({"test_streams": "nothing to do", "prepare": "passed"}, 1, "FAILED: test_streams; 1 of 2"),
+        ({"test_jax": "left out"}, 1, "FAILED: nothing was checked; 0 of 1 parts passed, 1 left out"),
+        ({}, 1, "FAILED: nothing was checked"),
+    ],
+)
+def test_what_was_not_checked_has_not_passed(states, code, words):
+    found = verdict([{"name": name, "state": state} for name, state in states.items()])
+    assert found[0] == code and found[1].startswith(words)
+
+
+def test_a_part_that_there_is_not_is_refused():
+    done = run("--rehearse", "--part", "test_kernel")
+    assert done.returncode == 2 and "invalid choice: 'test_kernel'" in done.stderr
 
 
 def row(case, who, seconds, **more):
