@@ -99,7 +99,7 @@ device-build: $(STAMPS)/install
 # Runs where no environment was made and nothing can be fetched: with the python3 that has torch.
 DEVICE_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 device-check:
-	PYTHONPATH=$(abspath src):$(CURDIR) $(DEVICE_PYTHON) -m tools.device_check
+	PYTHONPATH=$(abspath src):$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH)) $(DEVICE_PYTHON) -m tools.device_check
 
 frameworks: $(STAMPS)/install
 	$(BIN)/python tools/framework_versions.py
