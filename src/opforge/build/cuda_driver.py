@@ -190,9 +190,10 @@ class Driver:
             self.call("cuMemFree_v2", address)
 
     def upload(self, address: int, host: int, size: int) -> None:
-        """Copy from the host, and wait for it."""
+        """Copy from the host, and wait for it; not while something is recorded."""
         if size:
             self.call("cuMemcpyHtoD_v2", address, host, size)
+            self.synchronize(0)  # a small copy comes back before it has arrived, and `stream`s do not wait for it
 
     def download(self, host: int, address: int, size: int) -> None:
         """Copy to the host, and wait for it."""

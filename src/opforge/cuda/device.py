@@ -117,6 +117,7 @@ class Session:
         size = int(np.prod(sizes, dtype=np.int64)) * kind.itemsize
         memory = self.allocate(size)
         self.driver.fill(memory, 0xFF, size)
+        self.driver.synchronize(0)  # the array may be used on a stream that does not wait for the default one
         return DeviceArray(memory, sizes, _dense(sizes), kind, memory, size)
 
     def download(self, array: DeviceArray) -> Array:

@@ -10,8 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
+from opforge.cuda.device import Session
 from opforge.errors import ToolchainError
 from tools.device_check import clock, parts, table
 from tools.device_check.__main__ import verdict
@@ -67,6 +69,19 @@ def test_where_there_is_no_gpu_it_says_why_and_is_content(tmp_path):
     assert done.stdout.startswith(f"no GPU: the NVIDIA driver is not installed: {nowhere}")
     content = json.loads((tmp_path / "out" / "results.json").read_text())
     assert not content["gpu"] and content["reason"] in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_what_was_put_on_the_device_is_there_before_any_stream_goes_on(prebuilt, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CUDA_DRIVER", str(prebuilt / DRIVER))
+    with Session() as session:
+        calls = []
+        call = session.driver.call
+        monkeypatch.setattr(session.driver, "call", lambda *words: calls.append(words) or call(*words))
+        session.upload(np.ones(8, np.float32))
+        session.empty((8,), np.float32)
+        told = [words for words in calls if words[0] != "cuMemAlloc_v2"]
+        assert [words[0] for words in told[::2]] == ["cuMemcpyHtoD_v2", "cuMemsetD8Async"]
+        assert told[1::2] == [("cuStreamSynchronize", 0)] * 2
 
 
 SANITIZER = """#!/bin/sh
