@@ -67,7 +67,7 @@ STAGES: Final[tuple[tuple[Part, ...], ...]] = (
         _tests("test_tensorflow", 120, "tensorflow"),
     ),
     # After the accelerator has been built, which it takes where it is there.
-    (_tests("test_torch", 90, "torch"),),
+    (_tests("test_torch", 150, "torch"),),
     # Alone on the machine, one after the other.
     (_bench("ceilings", 40),),
     (_bench("sparse", 50),),
