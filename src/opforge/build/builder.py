@@ -64,7 +64,7 @@ class Recipe:
         linked: flags of the link.
         text: what the library says of its build, for people.
         keeps_words: whether what the compiler says is kept beside the library.
-        ignored: a folder whose files no result depends on but through the compiler's identity.
+        ignored: folders whose files no result depends on but through the compiler's identity.
     """
 
     compiler: Compiler
@@ -76,7 +76,11 @@ class Recipe:
     linked: tuple[str, ...]
     text: str
     keeps_words: bool = False
-    ignored: Path | None = None
+    ignored: tuple[Path, ...] = ()
+
+    def depends_on(self, file: Path) -> bool:
+        """Return whether a change of a file that a compiler read makes another library."""
+        return not any(folder in file.parents for folder in self.ignored)
 
 
 def build(plan: LibraryPlan, recipe: Recipe) -> Path:
@@ -85,7 +89,7 @@ def build(plan: LibraryPlan, recipe: Recipe) -> Path:
 
     def make(folder: Path) -> Made:
         objects, files, words = compile_units(recipe.compiler, units, recipe.flags, folder, where)
-        files = [file for file in files if recipe.ignored is None or recipe.ignored not in file.parents]
+        files = [file for file in files if recipe.depends_on(file)]
         content = _content_hash(plan, units, files)
         facts = {"OPFORGE_CONTENT_HASH": content, "OPFORGE_BUILD": recipe.text}
         defined = tuple(f"-D{name}={cpp_string(value)}" for name, value in facts.items())

@@ -6,6 +6,7 @@ import pytest
 
 import opforge as of
 from opforge.build.cuda import architectures as of_cuda
+from opforge.build.cuda import builder as of_builder
 from opforge.build.cuda import toolkit as found
 from opforge.build.cuda.architectures import chosen_architectures, gencode
 from opforge.build.cuda.builder import cuda_plan, find_host_compiler
@@ -186,6 +187,22 @@ def test_the_plan_of_the_library_beside():
     plan = plan_library([mish])
     assert cuda_plan(plan).name == f"{plan.name}_cuda"
     assert cuda_plan(plan).operators == plan.operators
+
+
+@pytest.fixture
+def recipe(toolkit, monkeypatch):
+    """How the CUDA library of mish is made, without making it."""
+    monkeypatch.setattr(of_builder, "build", lambda plan, recipe: recipe)
+    return lambda: of_builder.build_cuda_library(plan_library([mish]), architectures=["sm_80"])
+
+
+def test_headers_of_a_package_below_the_toolkit_are_depended_on(toolkit, recipe):
+    made = recipe()  # conda: the toolkit's folder is the environment's
+    site = toolkit / "lib" / "python3.11" / "site-packages"
+    assert made.depends_on(site / "opforge" / "include" / "opforge" / "cuda" / "kernel.cuh")
+    assert made.depends_on(site / "gate" / "cuda.cu")
+    assert not made.depends_on(toolkit / "include" / "cuda_runtime.h")
+    assert not made.depends_on(toolkit / "include" / "cccl" / "nv" / "target")
 
 
 def test_operators_without_kernels_are_refused(tmp_path):

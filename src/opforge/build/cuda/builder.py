@@ -80,7 +80,7 @@ def build_cuda_library(
         linked=linked,
         text=text,
         keeps_words=True,
-        ignored=toolkit.root.resolve(),
+        ignored=tuple(folder.resolve() for folder in toolkit.include_folders),  # its root may be a whole environment
     )
     return build(plan, recipe)
 
