@@ -64,6 +64,7 @@ class Recipe:
         linked: flags of the link.
         text: what the library says of its build, for people.
         keeps_words: whether what the compiler says is kept beside the library.
+        effort: flags of the kernels that say how to go about it, which no result depends on.
         ignored: folders whose files no result depends on but through the compiler's identity.
     """
 
@@ -76,6 +77,7 @@ class Recipe:
     linked: tuple[str, ...]
     text: str
     keeps_words: bool = False
+    effort: tuple[str, ...] = ()
     ignored: tuple[Path, ...] = ()
 
     def depends_on(self, file: Path) -> bool:
@@ -88,7 +90,7 @@ def build(plan: LibraryPlan, recipe: Recipe) -> Path:
     where, units, table = plan.operators[0].key, list(recipe.units), recipe.table
 
     def make(folder: Path) -> Made:
-        objects, files, words = compile_units(recipe.compiler, units, recipe.flags, folder, where)
+        objects, files, words = compile_units(recipe.compiler, units, recipe.effort + recipe.flags, folder, where)
         files = [file for file in files if recipe.depends_on(file)]
         content = _content_hash(plan, units, files)
         facts = {"OPFORGE_CONTENT_HASH": content, "OPFORGE_BUILD": recipe.text}

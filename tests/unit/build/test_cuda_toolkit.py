@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import opforge as of
+from opforge.build.builder import _primary_key
 from opforge.build.cuda import architectures as of_cuda
 from opforge.build.cuda import builder as of_builder
 from opforge.build.cuda import toolkit as found
@@ -203,6 +204,17 @@ def test_headers_of_a_package_below_the_toolkit_are_depended_on(toolkit, recipe)
     assert made.depends_on(site / "gate" / "cuda.cu")
     assert not made.depends_on(toolkit / "include" / "cuda_runtime.h")
     assert not made.depends_on(toolkit / "include" / "cccl" / "nv" / "target")
+
+
+def test_processors_make_no_other_library(recipe, monkeypatch):
+    monkeypatch.setattr(of_builder, "_processors", lambda: 2)
+    few = recipe()
+    monkeypatch.setattr(of_builder, "_processors", lambda: 64)
+    many = recipe()
+    assert few.effort != many.effort
+    assert many.effort[0].startswith("--threads=")
+    assert not any("--threads" in flag for flag in many.flags)
+    assert (_primary_key(few), few.text) == (_primary_key(many), many.text)
 
 
 def test_operators_without_kernels_are_refused(tmp_path):

@@ -58,7 +58,7 @@ def build_cuda_library(
     embedded = f"-DOPFORGE_CUDA_ARCHITECTURES={cpp_string(' '.join(chosen))}"
     units = [_for(unit, chosen, profile) for unit in kernel_units(plan.operators, "cuda")]
     threads = max(1, _processors() // max(1, min(len(units), _processors())))
-    flags = (*nvcc_flags(toolkit, host), f"--threads={threads}", *extra, embedded)
+    flags = (*nvcc_flags(toolkit, host), *extra, embedded)
     host_flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{include_dir()}", embedded)
     linked = (
         *link_flags(host),
@@ -80,6 +80,7 @@ def build_cuda_library(
         linked=linked,
         text=text,
         keeps_words=True,
+        effort=(f"--threads={threads}",),
         ignored=tuple(folder.resolve() for folder in toolkit.include_folders),  # its root may be a whole environment
     )
     return build(plan, recipe)
