@@ -195,7 +195,7 @@ $package = "$package"
 where = ["src"]
 
 [tool.setuptools.package-data]
-"*" = ["*.cc", "*.cu", "*.h", "_lib/*", "README.md"]
+"*" = ["*.cc", "*.cu", "*.h", "*.hh", "*.hpp", "*.cuh", "*.inc", "_lib/*", "README.md"]
 """
 
 _PACKAGE_INIT = '''"""The operators of $package; opforge finds them through the entry point in pyproject.toml."""

@@ -1,5 +1,8 @@
 """The first hour: every command on a new operator, and what it prints."""
 
+import tomllib
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -66,6 +69,16 @@ def test_new_writes_a_project_that_can_be_checked_before_it_is_installed(opforge
     assert '[project.entry-points."opforge.operators"]\npacked_gate_op = "packed_gate_op"' in entry
     result = opforge("check", "packed_gate", "--level", "quick")
     assert result.code == 0, result.out + result.err
+
+
+def test_headers_go_into_the_wheel(opforge, folder):
+    """A kernel that is built where the package is installed reads them."""
+    assert opforge("new", "PackedGate", "--package").code == 0
+    written = folder / "packed_gate" / "pyproject.toml"
+    example = Path(__file__).parents[3] / "examples" / "operator_package" / "pyproject.toml"
+    for project in (written, example):
+        data = tomllib.loads(project.read_text())["tool"]["setuptools"]["package-data"]["*"]
+        assert {"*.cc", "*.cu", "*.h", "*.hh", "*.hpp", "*.cuh", "*.inc", "_lib/*"} <= set(data), project
 
 
 def test_new_refuses_what_is_there(opforge, folder):
