@@ -1,5 +1,7 @@
 """What of CUDA is found, which parts fit each other, what is missing and how to get it; with toolkits of scripts."""
 
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -8,12 +10,15 @@ import opforge as of
 from opforge.build.builder import _primary_key
 from opforge.build.cuda import architectures as of_cuda
 from opforge.build.cuda import builder as of_builder
+from opforge.build.cuda import nvrtc as of_nvrtc
 from opforge.build.cuda import toolkit as found
 from opforge.build.cuda.architectures import chosen_architectures, gencode
 from opforge.build.cuda.builder import cuda_plan, find_host_compiler
+from opforge.build.cuda.nvrtc import find_nvrtc
 from opforge.build.cuda.toolkit import find_toolkit, toolkit_candidates
 from opforge.build.cuda_driver import Device, Found
 from opforge.build.plan import plan_library
+from opforge.build.toolchain import find_compiler
 from opforge.errors import ArgumentError, ToolchainError, UnsupportedError
 from opforge.ops import mish
 from tests.unit.build.test_toolchain import script
@@ -89,6 +94,11 @@ def test_a_part_of_another_minor_version(toolkit):
         (lambda root: (root / "bin/nvcc").unlink(), "there is no bin/nvcc"),
         (lambda root: tool(root, "nvcc", "11.8.89"), "nvcc 11.8.89 is too old, 12.0 is the oldest that serves"),
         (lambda root: script(root / "bin", "nvcc", "echo hello"), "nvcc does not say its version"),
+        (lambda root: (root / "bin/ptxas").chmod(0o644), "ptxas does not say its version: [Errno 13]"),
+        (
+            lambda root: (root / "include/cuda_runtime_api.h").unlink(),
+            "cuda_runtime.h does not say its version: [Errno 2]",
+        ),
     ],
 )
 def test_what_does_not_fit(toolkit, change, words):
@@ -96,6 +106,40 @@ def test_what_does_not_fit(toolkit, change, words):
     error = refused()
     assert f"CUDA_HOME ({toolkit}): " in str(error)
     assert words in str(error)
+
+
+def test_a_part_that_hangs(toolkit, monkeypatch):
+    script(toolkit / "bin", "ptxas", "exec sleep 60")
+    monkeypatch.setattr(found, "_PROBE_SECONDS", 3.0)
+    assert "ptxas does not say its version: Command" in str(refused())
+
+
+def test_a_broken_toolkit_hides_no_other(toolkit, tmp_path, monkeypatch):
+    other = tmp_path / "other" / "nvidia" / "cu13"
+    shutil.copytree(toolkit, other)
+    (other / "bin/ptxas").chmod(0o644)
+    monkeypatch.setattr(found, "_every_candidate", lambda: [("CUDA_HOME", other), ("PATH", toolkit)])
+    assert find_toolkit().root == toolkit
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "cannot be loaded: .*undefined symbol: nvrtc"),
+        (
+            'const char* nvrtcGetErrorString(int) { return "INTERNAL"; } int nvrtcVersion(int*, int*) { return 11; }',
+            r"cannot be loaded: (?s:.*)NVRTC fails(?s:.*)INTERNAL \(11\)",
+        ),
+    ],
+)
+def test_a_library_that_is_no_nvrtc_is_a_candidate_with_its_reason(toolkit, monkeypatch, text, words):
+    source, library = toolkit / "fake.cc", toolkit / "lib" / "libnvrtc.so.13"
+    source.write_text(f'extern "C" {{ {text} }}')
+    subprocess.run([*find_compiler().command, "-shared", "-fPIC", source, "-o", library], check=True)
+    (toolkit / "include/cuda_fp16.h").touch()
+    monkeypatch.setattr(of_nvrtc, "_libraries", lambda: [library])
+    with pytest.raises(ToolchainError, match=rf"there is no NVRTC(?s:.*)libnvrtc\.so\.13: {words}"):
+        find_nvrtc.__wrapped__()
 
 
 def test_all_that_is_missing_is_named_with_one_command(toolkit):

@@ -147,7 +147,7 @@ def find_nvrtc() -> Nvrtc:
             continue
         try:
             return Nvrtc(library, folders)
-        except OSError as error:
+        except (OSError, AttributeError, BuildError) as error:  # no library, of something else, or it fails at once
             rejected.append(Candidate(str(library), f"cannot be loaded: {error}"))
     rows = "".join(f"\n    {c.name}: {c.reason}" for c in rejected) or " no libnvrtc.so anywhere"
     raise ToolchainError(

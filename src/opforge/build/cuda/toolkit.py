@@ -218,7 +218,10 @@ def _examine(found: str, root: Path) -> Toolkit | _Rejected:
             missing.append(part)
             continue
         places.append(place)
-        has = _version_of(part, place, root)
+        try:
+            has = _version_of(part, place, root)
+        except (OSError, subprocess.SubprocessError) as error:
+            return no(f"{part.name} does not say its version: {error}")
         if has is not None and _minor(has) != _minor(version):
             other.append((part, has))
     if missing or other:
