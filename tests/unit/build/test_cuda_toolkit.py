@@ -3,10 +3,13 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import opforge as of
+from opforge import _paths
+from opforge._paths import include_dir
 from opforge.build.builder import _primary_key
 from opforge.build.cuda import architectures as of_cuda
 from opforge.build.cuda import builder as of_builder
@@ -14,11 +17,13 @@ from opforge.build.cuda import nvrtc as of_nvrtc
 from opforge.build.cuda import toolkit as found
 from opforge.build.cuda.architectures import chosen_architectures, gencode
 from opforge.build.cuda.builder import cuda_plan, find_host_compiler
-from opforge.build.cuda.nvrtc import find_nvrtc
+from opforge.build.cuda.nvrtc import compile_formula, find_nvrtc
 from opforge.build.cuda.toolkit import find_toolkit, toolkit_candidates
 from opforge.build.cuda_driver import Device, Found
 from opforge.build.plan import plan_library
 from opforge.build.toolchain import find_compiler
+from opforge.engines.tensorrt import _ptx
+from opforge.engines.tensorrt._ptx import compile_ptx
 from opforge.errors import ArgumentError, ToolchainError, UnsupportedError
 from opforge.ops import mish
 from tests.unit.build.test_toolchain import script
@@ -259,6 +264,57 @@ def test_processors_make_no_other_library(recipe, monkeypatch):
     assert many.effort[0].startswith("--threads=")
     assert not any("--threads" in flag for flag in many.flags)
     assert (_primary_key(few), few.text) == (_primary_key(many), many.text)
+
+
+@pytest.fixture
+def headers(tmp_path, monkeypatch):
+    """Headers of ours that a test may edit, and a cache of its own."""
+    folder = tmp_path / "include"
+    shutil.copytree(include_dir(), folder)
+    monkeypatch.setattr(_paths, "include_dir", lambda: folder)
+    monkeypatch.setattr(of_nvrtc, "include_dir", lambda: folder)
+    monkeypatch.setenv("OPFORGE_CACHE", str(tmp_path / "cache"))
+    return folder / "opforge"
+
+
+def append(path):
+    path.write_text(path.read_text() + "\n")
+
+
+def test_kept_ptx_follows_headers_and_flags(toolkit, headers, monkeypatch):
+    said = 'while [ $# -gt 1 ]; do [ "$1" = -o ] && date +%s%N > "$2"; shift; done; echo V13.0.88'
+    script(toolkit / "bin", "nvcc", said)
+    made = [compile_ptx("kernel")]
+    assert compile_ptx("kernel") == made[0]
+    for header in ("cuda/space.h", "cuda/functions.cuh", "abi.h"):
+        append(headers / header)
+        made.append(compile_ptx("kernel"))
+    monkeypatch.setattr(_ptx, "_FLAGS", ("-O2",))
+    made.append(compile_ptx("kernel"))
+    assert len(set(made)) == 5
+
+
+def test_kept_formulas_follow_headers_and_flags(headers, monkeypatch):
+    class Counting(of_nvrtc.Nvrtc):
+        def __init__(self):
+            self.path, self.version, self.include_folders, self.made = Path("nvrtc"), "13.0", (), 0
+
+        def compile(self, source, architecture, kernels, where):
+            self.made += 1
+            return of_nvrtc.Compiled(b"image", {}, "")
+
+    nvrtc = Counting()
+    monkeypatch.setattr(of_nvrtc, "find_nvrtc", lambda: nvrtc)
+    changes = (lambda: None, lambda: append(headers / "cuda" / "space.h"), lambda: append(headers / "abi.h"))
+    counts = []
+    for change in changes:
+        change()
+        compile_formula(mish, "f32", "sm_80")
+        compile_formula(mish, "f32", "sm_80")
+        counts.append(nvrtc.made)
+    monkeypatch.setattr(Counting, "flags", lambda self, architecture: [architecture, "-fmad=true"])
+    compile_formula(mish, "f32", "sm_80")
+    assert [*counts, nvrtc.made] == [1, 2, 3, 4]
 
 
 def test_operators_without_kernels_are_refused(tmp_path):

@@ -20,7 +20,7 @@ from opforge.codegen.cuda import kernel_source
 from opforge.errors import BuildError, Candidate, ToolchainError
 from opforge.schema import Operator
 
-__all__ = ["Compiled", "Nvrtc", "compile_formula", "find_nvrtc"]
+__all__ = ["Compiled", "Nvrtc", "compile_formula", "device_headers", "find_nvrtc"]
 
 _HINT: Final = "pip install 'opforge[cuda]', or set CUDA_HOME"
 # What our headers include and NVRTC does not have.
@@ -79,6 +79,11 @@ class Nvrtc:
         self._check("nvrtcGetSupportedArchs", numbers)
         return tuple(f"sm_{number}" for number in numbers)
 
+    def flags(self, architecture: str) -> list[str]:
+        """Return those that a kernel is compiled with."""
+        flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device", "-fmad=false"]
+        return [*flags, "--ptxas-options=-v", f"-I{include_dir()}", *(f"-I{f}" for f in self.include_folders)]
+
     def compile(self, source: str, architecture: str, kernels: Sequence[str], where: str) -> Compiled:
         """Compile a source for one architecture, ``sm_80`` or, to PTX, ``compute_80``.
 
@@ -98,8 +103,7 @@ class Nvrtc:
         try:
             for kernel in kernels:
                 self._check("nvrtcAddNameExpression", program, kernel.encode())
-            flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device", "-fmad=false"]
-            flags += ["--ptxas-options=-v", f"-I{include_dir()}", *(f"-I{f}" for f in self.include_folders)]
+            flags = self.flags(architecture)
             options = (c_char_p * len(flags))(*(flag.encode() for flag in flags))
             status = self._library.nvrtcCompileProgram(program, len(flags), options)
             words = self._text(program, "nvrtcGetProgramLog").rstrip(b"\0").decode("utf-8", "replace")
@@ -163,6 +167,12 @@ def _libraries() -> Iterator[Path]:
             yield from sorted((root / folder).glob("libnvrtc.so.*"), reverse=True)
 
 
+def device_headers() -> list[Path]:
+    """Return every header of ours that a kernel's source may include."""
+    folder = include_dir() / "opforge"
+    return sorted([*folder.glob("*.*h"), *(folder / "cuda").glob("*.*h")])
+
+
 def compile_formula(operator: Operator, dtype: str, architecture: str) -> Compiled:
     """Return the kernels of a formula operator for one dtype and architecture, from the cache where they are there.
 
@@ -172,8 +182,9 @@ def compile_formula(operator: Operator, dtype: str, architecture: str) -> Compil
     """
     nvrtc = find_nvrtc()
     source, kernels = kernel_source(operator, dtype)
-    headers = sorted((include_dir() / "opforge" / "cuda").glob("*.*h"))
-    key = hashlib.sha256("\0".join([str(nvrtc), architecture, source, *_HEADERS.values()]).encode()).hexdigest()[:32]
+    headers = device_headers()
+    parts = [str(nvrtc), *nvrtc.flags(architecture), source, *_HEADERS.values()]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     def make(folder: Path) -> Made:
         compiled = nvrtc.compile(source, architecture, kernels, operator.key)

@@ -11,13 +11,14 @@ from typing import Final
 from opforge import _paths
 from opforge.build.cache import cache_dir
 from opforge.build.cuda.builder import find_host_compiler, nvcc_compiler
+from opforge.build.cuda.nvrtc import device_headers
 from opforge.build.cuda.toolkit import find_toolkit
 from opforge.errors import BuildError
 
 __all__ = ["compile_ptx"]
 
-_OLDEST: Final = "compute_80"
-"""Newer GPUs take it too; the driver compiles it for the one that is there."""
+# Newer GPUs take compute_80 too; the driver compiles it for the one that is there.
+_FLAGS: Final = ("-std=c++17", "-O3", "-ptx", "-arch=compute_80", "-fmad=false")
 
 
 def compile_ptx(source: str) -> str:
@@ -29,8 +30,9 @@ def compile_ptx(source: str) -> str:
     """
     toolkit = find_toolkit()
     compiler = nvcc_compiler(toolkit, find_host_compiler(toolkit))
-    headers = sorted((_paths.include_dir() / "opforge" / "cuda").glob("*.cuh"))
-    parts = [compiler.identity.encode(), source.encode(), *(header.read_bytes() for header in headers)]
+    flags = (*_FLAGS, f"-I{_paths.include_dir()}")
+    texts = [compiler.identity, *flags, source]
+    parts = [*(text.encode() for text in texts), *(header.read_bytes() for header in device_headers())]
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
     done = cache_dir() / "v1" / "ptx" / f"{digest}.ptx"
     if done.is_file():
@@ -38,7 +40,6 @@ def compile_ptx(source: str) -> str:
     with tempfile.TemporaryDirectory(prefix="opforge-ptx-") as name:
         unit, made = Path(name) / "entry.cu", Path(name) / "entry.ptx"
         unit.write_text(source, encoding="utf-8")
-        flags = ("-std=c++17", "-O3", "-ptx", f"-arch={_OLDEST}", "-fmad=false", f"-I{_paths.include_dir()}")
         command = [*compiler.command, *flags, str(unit), "-o", str(made)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
