@@ -22,7 +22,15 @@ from opforge.cuda.resources import LIMITS, Occupancy, Resources, best_block, occ
 from opforge.errors import ArgumentError, ToolchainError
 from opforge.schema import Operator
 
-__all__ = ["KernelUse", "demangled", "resources_of_library", "resources_of_operators", "resources_of_source", "uses"]
+__all__ = [
+    "KernelUse",
+    "demangled",
+    "resources_of_library",
+    "resources_of_operators",
+    "resources_of_source",
+    "unknown_architectures",
+    "uses",
+]
 
 
 @dataclass(frozen=True)
@@ -113,12 +121,30 @@ def resources_of_source(path: Path, architectures: Sequence[str] | None, flags: 
     return read_resources(words)
 
 
+def unknown_architectures(resources: Sequence[Resources]) -> list[str]:
+    """Return the architectures of kernels whose limits are not known, as ``sm_103``."""
+    return [f"sm_{number}" for number in sorted({one.architecture for one in resources} - set(LIMITS))]
+
+
 def uses(resources: Sequence[Resources], threads: int, dynamic: int = 0) -> list[KernelUse]:
-    """Return the occupancy of each kernel for a block of so many threads and bytes of dynamic shared memory."""
+    """Return the occupancy of each kernel for a block of so many threads and bytes of dynamic shared memory.
+
+    Those for `unknown_architectures` are left out.
+
+    Raises:
+        ArgumentError: every kernel is for one of them.
+    """
     rows = []
-    for one in resources:
-        if one.architecture not in LIMITS:
-            continue
+    unknown = unknown_architectures(resources)
+    known = [one for one in resources if one.architecture in LIMITS]
+    if unknown and not known:
+        raise ArgumentError(
+            "no limits are known of these architectures",
+            where="occupancy",
+            expected=", ".join(f"sm_{number}" for number in LIMITS),
+            got=", ".join(unknown),
+        )
+    for one in known:
         shared = one.shared + dynamic
         try:
             best = best_block(one.architecture, one.registers, shared)

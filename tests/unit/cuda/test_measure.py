@@ -51,6 +51,22 @@ def test_the_command(library, capsys):
     assert "2 kernels, blocks of 256 threads" in table
 
 
+def test_architectures_whose_limits_are_not_known(library, capsys):
+    record = library.with_name("gate_cuda.manifest.json")
+    record.write_text(json.dumps({"compiler_words": WORDS.replace("sm_90a", "sm_103")}))
+    assert main(["occupancy", str(library)]) == 0
+    told = capsys.readouterr().out
+    assert "1 kernels, blocks of 256 threads\nleft out: sm_103, whose limits are not known" in told
+    assert main(["occupancy", str(library), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unknown_architectures"] == ["sm_103"]
+    record.write_text(json.dumps({"compiler_words": WORDS.replace("sm_90a", "sm_103").replace("sm_80", "sm_110")}))
+    assert main(["occupancy", str(library)]) == 2
+    told = capsys.readouterr().err
+    assert "no limits are known of these architectures" in told
+    assert "expected: sm_75, sm_80" in told
+    assert "got: sm_103, sm_110" in told
+
+
 def test_a_library_of_which_nothing_is_known(tmp_path, capsys):
     with pytest.raises(ArgumentError, match=r"nothing says(?s:.*)opforge build PACKAGE --device cuda"):
         resources_of_library(tmp_path / "other.so")

@@ -33,7 +33,13 @@ def command(target: str, arch: str | None, threads: int, shared: int, as_json: b
     Registers, spills and shared memory are what ptxas said; how many blocks a multiprocessor holds follows from the
     limits that NVIDIA documents.
     """
-    from opforge.cuda.measure import resources_of_library, resources_of_operators, resources_of_source, uses
+    from opforge.cuda.measure import (
+        resources_of_library,
+        resources_of_operators,
+        resources_of_source,
+        unknown_architectures,
+        uses,
+    )
 
     chosen = arch.split(",") if arch is not None else None
     path = Path(target)
@@ -48,6 +54,7 @@ def command(target: str, arch: str | None, threads: int, shared: int, as_json: b
     else:
         found = resources_of_operators(_operators(target), chosen)
     rows = uses(found, threads, shared)
+    unknown = unknown_architectures(found)
 
     def text() -> None:
         head = ("kernel", "GPU", "registers", "spilled", "shared", "blocks", "occupancy", "limited by", "best block")
@@ -70,6 +77,8 @@ def command(target: str, arch: str | None, threads: int, shared: int, as_json: b
             ],
         )
         click.echo(f"{len(rows)} kernels, blocks of {threads} threads")
+        if unknown:
+            click.echo(f"left out: {', '.join(unknown)}, whose limits are not known")
 
     kernels = [
         {
@@ -87,7 +96,8 @@ def command(target: str, arch: str | None, threads: int, shared: int, as_json: b
         }
         for row in rows
     ]
-    emit({"threads": threads, "dynamic_shared": shared, "kernels": kernels}, as_json, text)
+    content = {"threads": threads, "dynamic_shared": shared, "kernels": kernels, "unknown_architectures": unknown}
+    emit(content, as_json, text)
 
 
 def _operators(target: str) -> list[Operator]:
