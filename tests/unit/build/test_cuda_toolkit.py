@@ -286,12 +286,12 @@ def test_kept_ptx_follows_headers_and_flags(toolkit, headers, monkeypatch):
     script(toolkit / "bin", "nvcc", said)
     made = [compile_ptx("kernel")]
     assert compile_ptx("kernel") == made[0]
-    for header in ("cuda/space.h", "cuda/functions.cuh", "abi.h"):
+    for header in ("cuda/space.h", "cuda/functions.cuh", "abi.h", "detail/elementwise.h"):
         append(headers / header)
         made.append(compile_ptx("kernel"))
     monkeypatch.setattr(_ptx, "_FLAGS", ("-O2",))
     made.append(compile_ptx("kernel"))
-    assert len(set(made)) == 5
+    assert len(set(made)) == 6
 
 
 def test_kept_formulas_follow_headers_and_flags(headers, monkeypatch):

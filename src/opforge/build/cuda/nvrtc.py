@@ -168,9 +168,8 @@ def _libraries() -> Iterator[Path]:
 
 
 def device_headers() -> list[Path]:
-    """Return every header of ours that a kernel's source may include."""
-    folder = include_dir() / "opforge"
-    return sorted([*folder.glob("*.*h"), *(folder / "cuda").glob("*.*h")])
+    """Return every header of ours, for a kernel's source may include each."""
+    return sorted(path for path in (include_dir() / "opforge").rglob("*") if path.is_file())
 
 
 def compile_formula(operator: Operator, dtype: str, architecture: str) -> Compiled:
