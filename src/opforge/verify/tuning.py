@@ -32,11 +32,11 @@ from opforge.build.library import LibraryKernel
 from opforge.build.tuning import Choice
 from opforge.codegen.units import dtype_choices
 from opforge.cuda.device import Launcher, Session
-from opforge.errors import OpforgeError
+from opforge.errors import ArgumentError, OpforgeError
 from opforge.schema import DType, Operator
 from opforge.verify.cases import Case, arrays, case_of, cases_of, parameters, tolerance, tuning_of
 
-__all__ = ["Tuned", "tune_operator"]
+__all__ = ["Tuned", "tune_operator", "wanted_dtypes"]
 
 _THREADS: Final = (64, 128, 256, 512, 1024)
 _ITEMS: Final = (1, 2, 4)
@@ -85,6 +85,27 @@ class Tuned:
         return asdict(self)
 
 
+def wanted_dtypes(operators: Sequence[Operator], dtypes: Sequence[str]) -> tuple[str, ...]:
+    """Return the short names of the dtypes that operators are to be tuned for, ``float32`` as ``f32``.
+
+    Raises:
+        DtypeError: one is no dtype.
+        ArgumentError: none of the operators can be tuned for one.
+    """
+    has = {name: None for operator in operators for chosen in dtype_choices(operator) for name in _names(chosen)}
+    wanted = tuple(DType.parse(given).name for given in dtypes)
+    for name in wanted:
+        if name not in has:
+            where = ", ".join(operator.key for operator in operators)
+            raise ArgumentError("nothing to tune for this dtype", where=where, expected=", ".join(has), got=name)
+    return wanted
+
+
+def _names(chosen: Sequence[DType]) -> list[str]:
+    """Return what a choice of dtypes is known by: its floating ones, else all."""
+    return [d.name for d in chosen if d.is_float] or [d.name for d in chosen]
+
+
 def tune_operator(
     operator: Operator,
     session: Session,
@@ -108,7 +129,7 @@ def tune_operator(
         seed: of inputs and of the order of the rounds.
     """
     until = time.monotonic() + seconds
-    wanted = set(dtypes) or {"f32", "f16", "bf16"}
+    wanted = {DType.parse(name).name for name in dtypes} or {"f32", "f16", "bf16"}
     largest = min(largest, session.driver.free_bytes() // 32)
     row = library.operator(operator.key)
     for chosen in dtype_choices(operator):

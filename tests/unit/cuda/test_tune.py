@@ -46,6 +46,24 @@ def test_no_such_gpu(device):
     assert done.returncode == 2 and "GPU 3: no such GPU" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [("flaot32", "unknown dtype"), ("i32", "nothing to tune for this dtype"), ("int32", "got: i32")],
+)
+def test_a_dtype_that_nothing_can_be_tuned_for(device, dtype, words):
+    done = tune("opforge.ops:CustomGELU", "--dtype", "f32", "--dtype", dtype, **device)
+    assert done.returncode == 2
+    assert words in done.stderr and "expected: f16, bf16, f32, f64" in done.stderr
+
+
+def test_dtypes_by_their_long_names():
+    from opforge.ops import custom_gelu
+    from opforge.verify.tuning import wanted_dtypes
+
+    assert wanted_dtypes([custom_gelu], ["float32", "f16"]) == ("f32", "f16")
+    assert wanted_dtypes([custom_gelu], []) == ()
+
+
 def test_choices_are_measured_kept_and_used(device):
     words = ("opforge.ops:CustomGELU", "--dtype", "f32", "--largest", "10000", "--json")
     done = tune(*words, **device)

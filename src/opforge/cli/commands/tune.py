@@ -48,23 +48,25 @@ def command(
 
     Tried are threads of a block and elements of a thread, and for kernel operators the variants that TUNING in their
     cases.py names. The result is kept per GPU, driver, operator, dtype and class of size, and used whenever the
-    operator's library is loaded from then on. Exit code 2 where there is no GPU.
+    operator's library is loaded from then on. Exit code 2 where there is no GPU, and for a dtype that no operator has.
     """
     from opforge.build import device_library, tuning
     from opforge.cuda.device import Session
-    from opforge.verify.tuning import tune_operator
+    from opforge.verify.tuning import tune_operator, wanted_dtypes
 
     rows: list[Tuned] = []
     session = Session(gpu)
     device = session.device
     with session, author_code("the operator cannot be tuned", target):
-        for operator in load_operators(target):
+        operators = load_operators(target)
+        chosen = wanted_dtypes([one for operator in operators for one in (operator, *operator.derived)], dtypes)
+        for operator in operators:
             with progress(f"building {operator.name} for the GPU", as_json) as renamed:
                 library = device_library(operator, "cuda")
                 for member in (operator, *operator.derived):
                     renamed(f"tuning {member.name}")
                     rows += tune_operator(
-                        member, session, library, dtypes=dtypes, largest=largest, seconds=seconds, seed=seed
+                        member, session, library, dtypes=chosen, largest=largest, seconds=seconds, seed=seed
                     )
     kept = [row for row in rows if row.kept]
     measured = ((r.row, r.choice, {"seconds": r.seconds, "untuned": r.untuned, "shape": r.shape}) for r in kept)
