@@ -135,7 +135,7 @@ def resolve(dotted: str, page: Path) -> None:
 
 def source_text() -> str:
     files = [
-        *(ROOT / "src").rglob("*.py"),
+        *(path for suffix in ("*.py", "*.cc", "*.cu", "*.cuh") for path in (ROOT / "src").rglob(suffix)),
         *(ROOT / "tools").rglob("*.py"),
         *(ROOT / ".ci").glob("*"),
         ROOT / "Makefile",
@@ -143,7 +143,9 @@ def source_text() -> str:
     ]
     for folder in ("runtime", "include", "adapters", "tests"):
         files += [
-            p for suffix in ("*.cpp", "*.h", "*.def", "*.py", "CMakeLists.txt") for p in (ROOT / folder).rglob(suffix)
+            p
+            for suffix in ("*.cpp", "*.h", "*.cuh", "*.def", "*.py", "CMakeLists.txt")
+            for p in (ROOT / folder).rglob(suffix)
         ]
     own = {Path(__file__), Path(__file__).with_name("docs_pages.py")}
     return "\n".join(p.read_text(encoding="utf-8") for p in files if p.is_file() and p not in own)
