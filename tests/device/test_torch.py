@@ -18,18 +18,17 @@ from tests.device.formulas import gate
 from tests.device.members import choices, close, declared, draw, family, formulas, name_of, right
 
 torch = pytest.importorskip("torch")
-
-if not torch.cuda.is_available():
-    WHY = f"torch {torch.__version__} is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
-    pytest.skip(f"no GPU for PyTorch: {WHY}", allow_module_level=True)
-
 import opforge.torch  # noqa: E402
 from opforge.frameworks.torch._arrays import to_numpy, to_tensor  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+WHY = f"torch {torch.__version__} is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason=f"no GPU for PyTorch: {WHY}"),
+]
 
 CALLS = [(o, types) for o in declared() for types in choices(o)]
-TWO = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU only")
+TWO = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no GPU beside the first")
 LONG = 200_000_000  # clock cycles: a tenth of a second
 
 

@@ -158,7 +158,9 @@ struct Grid {
   Grid(int64_t count, const opforge_choice& choice, Kernel kernel) {
     const int64_t items = choice.items > 0 ? choice.items : 1;
     threads = choice.threads > 0 ? static_cast<unsigned>(choice.threads) : static_cast<unsigned>(kThreads);
-    if (choice.threads > kThreads) {  // found with one kernel of the formula, and another may need more registers
+    // Found with one kernel of the formula, while another may need more registers. What no kernel takes is CUDA's to
+    // refuse.
+    if (choice.threads > kThreads && choice.threads <= 1024) {
       cudaFuncAttributes is = {};
       const bool fits = cudaFuncGetAttributes(&is, kernel) == cudaSuccess && choice.threads <= is.maxThreadsPerBlock;
       if (!fits) threads = static_cast<unsigned>(kThreads);

@@ -89,7 +89,7 @@ def test_one_cause_is_said_once(opforge, folder, monkeypatch):
     result = opforge("check", "once", "--level", "quick")
     assert result.code == 1
     assert result.out.count("no C++ compiler works") == 1
-    assert " more: no C++ compiler works" in result.out
+    assert "FAILED library: no C++ compiler works" in result.out
 
 
 def test_stale_cases_say_where_to_look(opforge, folder):

@@ -116,7 +116,7 @@ def test_the_seconds_that_were_asked_for_are_spent(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(_runtime, "_MOST_RUNS", 60)
     began = time.perf_counter()
     found = of.profile(models.mlp(), X, threads=1, seconds=0.5, roofs=False)
-    assert time.perf_counter() - began > 0.3, "60 runs take much less"
+    assert time.perf_counter() - began > 0.1, "60 runs take a few milliseconds"
     assert found.runs == len(found.plain_ns) == 60 and found.every > 10 and found.lost == 0
 
 
