@@ -7,22 +7,13 @@
 #include <thread>
 #include <vector>
 
+#include "checked.h"
 #include "common/device.h"
 
 namespace {
 
 using namespace opforge;
 using namespace opforge::adapter;
-
-int failures = 0;
-
-#define CHECK(condition)                                          \
-  do {                                                            \
-    if (!(condition)) {                                           \
-      ++failures;                                                 \
-      printf("FAIL %s:%d: %s\n", __FILE__, __LINE__, #condition); \
-    }                                                             \
-  } while (false)
 
 constexpr opforge_dtype kF16 = {OPFORGE_CODE_FLOAT, 16, 1};
 constexpr opforge_dtype kF32 = {OPFORGE_CODE_FLOAT, 32, 1};
@@ -62,16 +53,6 @@ const opforge_kernel* cuda(const Plan& plan, const opforge_dtype& dtype) {
   return plan.kernels.find(&dtype, 1, OPFORGE_DEVICE_CUDA);
 }
 
-template <class F>
-std::string words(F f) {
-  try {
-    f();
-  } catch (const Failure& problem) {
-    return problem.text;
-  }
-  return "nothing was raised";
-}
-
 void test_rows() {
   Library cpu(OPFORGE_DEVICE_CPU, {kF16, kF32}), first(OPFORGE_DEVICE_CUDA, {kF32});
   Library again(OPFORGE_DEVICE_CUDA, {kF32}), more(OPFORGE_DEVICE_CUDA, {kF32, kF16});
@@ -91,7 +72,7 @@ void test_rows() {
   CHECK(plan.kernel(&kF16, OPFORGE_DEVICE_CPU) == cpu.pointers[0]);
 
   Library other(OPFORGE_DEVICE_CUDA, {kF32}, "another hash");
-  CHECK(words([&] {
+  CHECK(raised_words([&] {
           merge(plan, Plan(&other.row), plan.key, "test");
         }).find("another operator of this name") != std::string::npos);
 }
@@ -99,7 +80,7 @@ void test_rows() {
 void test_words() {
   Library cpu(OPFORGE_DEVICE_CPU, {kF16, kF32});
   const Plan plan(&cpu.row);
-  const std::string text = words([&] { device_kernel(plan, &kF32, OPFORGE_DEVICE_CUDA); });
+  const std::string text = raised_words([&] { device_kernel(plan, &kF32, OPFORGE_DEVICE_CUDA); });
   CHECK(text.find("test::Op: no kernel for these dtypes on this device") == 0);
   CHECK(text.find("expected: cpu f16; cpu f32\n") != std::string::npos);
   CHECK(text.find("got: cuda T = f32\n") != std::string::npos);
@@ -125,7 +106,7 @@ void test_loader() {
   Library cpu(OPFORGE_DEVICE_CPU, {kF32}), device(OPFORGE_DEVICE_CUDA, {kF32});
   Plan plan(&cpu.row);
   device_loader() = &refuse;
-  CHECK(words([&] { device_kernel(plan, &kF32, OPFORGE_DEVICE_CUDA); }) ==
+  CHECK(raised_words([&] { device_kernel(plan, &kF32, OPFORGE_DEVICE_CUDA); }) ==
         "test::Op:1: nothing for device 2");
   asked = &plan;
   given = &device;
@@ -133,7 +114,7 @@ void test_loader() {
   CHECK(device_kernel(plan, &kF32, OPFORGE_DEVICE_CUDA) == device.pointers[0]);
   CHECK(device_kernel(plan, &kF32, OPFORGE_DEVICE_CUDA) == device.pointers[0]);
   CHECK(loads == 1);  // what is known is not asked for again
-  words([&] { device_kernel(plan, &kF16, OPFORGE_DEVICE_CPU); });
+  raised_words([&] { device_kernel(plan, &kF16, OPFORGE_DEVICE_CPU); });
   CHECK(loads == 1);  // and never for the CPU
   device_loader() = nullptr;
 }

@@ -2,7 +2,6 @@
 // this program in the place of PyTorch's: guard, stream, scratch memory, the device of a call.
 #include "torch_cuda.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include <stdexcept>
@@ -10,21 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "checked.h"
 #include "devices.h"
 
 namespace {
 
-int failures = 0;
 std::vector<std::string> events;
 bool refuse_stream = false;
-
-#define CHECK(condition)                                          \
-  do {                                                            \
-    if (!(condition)) {                                           \
-      ++failures;                                                 \
-      printf("FAIL %s:%d: %s\n", __FILE__, __LINE__, #condition); \
-    }                                                             \
-  } while (false)
 
 }  // namespace
 
@@ -77,16 +68,6 @@ struct Maker {
   static void* address(const Block& block) { return block.memory; }
 };
 
-template <class F>
-std::string words(F f) {
-  try {
-    f();
-  } catch (const Failure& problem) {
-    return problem.text;
-  }
-  return "nothing was raised";
-}
-
 opforge_context new_context() { return CallContext(nullptr, nullptr).base; }
 
 void test_call() {
@@ -116,10 +97,13 @@ void test_call() {
 }
 
 void test_refusals() {
-  CHECK(words([] { CudaScope(7, "test::Op"); }).find("test::Op: PyTorch gives no access to the device") == 0);
+  CHECK(raised_words([] {
+          CudaScope(7, "test::Op");
+        }).find("test::Op: PyTorch gives no access to the device") == 0);
   events.clear();
   refuse_stream = true;
-  CHECK(words([] { CudaScope(0, "test::Op"); }).find("no access to its current stream") != std::string::npos);
+  CHECK(raised_words([] { CudaScope(0, "test::Op"); }).find("no access to its current stream") !=
+        std::string::npos);
   refuse_stream = false;
   CHECK((events == std::vector<std::string>{"enter 0", "leave"}));
 }
@@ -147,7 +131,7 @@ std::string device_of(uint32_t flags, opforge_device x, int32_t x_rank, opforge_
   tensors[1].device = y, tensors[1].ndim = y_rank;
   const int32_t counts[] = {1, 1};
   std::string moved;
-  std::string text = words([&] {
+  std::string text = raised_words([&] {
     const opforge_device found = call_device(plan, tensors, counts, [&](size_t flat, opforge_device to) {
       moved += " " + std::to_string(flat) + "->" + device_words(to);
     });
