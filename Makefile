@@ -105,8 +105,9 @@ frameworks: $(STAMPS)/install
 	$(BIN)/python tools/framework_versions.py
 
 FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 0
 fuzz: $(STAMPS)/corpus
-	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 # Models and their results, for the runs under emulators and sanitizers.
 $(STAMPS)/corpus: $(STAMPS)/install $(shell find src tests/corpus tests/unit/kernels benchmarks -name '*.py')
