@@ -19,9 +19,9 @@ class ProgramMutator {
 
   // One change; false when the file has no program to change.
   bool change() {
-    const format::SectionEntry* program = section(bytes_, size_, format::kProgram);
-    const format::SectionEntry* values = section(bytes_, size_, format::kValues);
-    if (program == nullptr || values == nullptr || program->size < sizeof(format::ProgramHead)) return false;
+    const auto program = section(bytes_, size_, format::kProgram);
+    const auto values = section(bytes_, size_, format::kValues);
+    if (!program || !values || program->size < sizeof(format::ProgramHead)) return false;
     std::memcpy(&head_, bytes_ + program->offset, sizeof head_);
     uint64_t at = sizeof head_;
     const auto part = [&](uint64_t count, uint64_t bytes) {
@@ -192,8 +192,8 @@ class ProgramMutator {
   }
 
   bool dimension() {
-    const format::SectionEntry* entry = section(bytes_, size_, format::kDimensions);
-    if (entry == nullptr || entry->size < 24) return false;
+    const auto entry = section(bytes_, size_, format::kDimensions);
+    if (!entry || entry->size < 24) return false;
     const auto count = static_cast<uint32_t>((entry->size - 8) / sizeof(format::Dimension));
     uint8_t* at = bytes_ + entry->offset + 8 + uint64_t{below(count)} * sizeof(format::Dimension);
     auto d = get<format::Dimension>(at);
@@ -210,8 +210,8 @@ class ProgramMutator {
 
   // Small constants are shapes, axes, indices, scales: one element becomes an odd number.
   bool constant() {
-    const format::SectionEntry* weights = section(bytes_, size_, format::kWeights);
-    if (weights == nullptr) return false;
+    const auto weights = section(bytes_, size_, format::kWeights);
+    if (!weights) return false;
     for (int k = 0; k < 8; ++k) {
       const auto v = get<format::Value>(values_ + uint64_t{below(n_values_)} * sizeof(format::Value));
       if ((v.flags & format::kValueConstant) == 0 || v.size == 0 || v.size > 4096) continue;

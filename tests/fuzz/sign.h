@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "format/crc32c.h"
 #include "format/format.h"
@@ -20,26 +21,27 @@ inline uint64_t head(const uint8_t* bytes, size_t size) {
 
 // The entry of a kind of section that lies inside the file, by value: what is written afterwards may change
 // the table itself, since a mutated section may lie over it.
-inline bool find_section(const uint8_t* bytes, size_t size, uint32_t kind, format::SectionEntry* found) {
+inline std::optional<format::SectionEntry> section(const uint8_t* bytes, size_t size, uint32_t kind) {
   const uint64_t end = head(bytes, size);
   for (uint64_t at = sizeof(format::Header); at < end; at += sizeof(format::SectionEntry)) {
-    std::memcpy(found, bytes + at, sizeof *found);
-    if (found->kind == kind && found->offset <= size && found->size <= size - found->offset) return true;
+    format::SectionEntry entry;
+    std::memcpy(&entry, bytes + at, sizeof entry);
+    if (entry.kind == kind && entry.offset <= size && entry.size <= size - entry.offset) return entry;
   }
-  return false;
+  return std::nullopt;
 }
 
 inline void sign_weights(uint8_t* bytes, size_t size) {
-  format::SectionEntry sums = {}, weights = {};
-  if (!find_section(bytes, size, format::kChecksums, &sums)) return;
-  if (!find_section(bytes, size, format::kWeights, &weights)) return;
-  if (sums.offset < head(bytes, size)) return;  // the loader refuses it; the table stays what it is
-  for (uint64_t block = 0; block * format::kBlock < weights.size; ++block) {
-    const uint64_t begin = block * format::kBlock, rest = weights.size - begin, at = 8 + 4 * block;
-    if (at + 4 > sums.size) return;
+  const auto sums = section(bytes, size, format::kChecksums),
+             weights = section(bytes, size, format::kWeights);
+  if (!sums || !weights) return;
+  if (sums->offset < head(bytes, size)) return;  // the loader refuses it; the table stays what it is
+  for (uint64_t block = 0; block * format::kBlock < weights->size; ++block) {
+    const uint64_t begin = block * format::kBlock, rest = weights->size - begin, at = 8 + 4 * block;
+    if (at + 4 > sums->size) return;
     const auto length = static_cast<size_t>(rest < format::kBlock ? rest : format::kBlock);
-    const uint32_t crc = crc32c(0, bytes + weights.offset + begin, length);
-    std::memcpy(bytes + sums.offset + at, &crc, 4);
+    const uint32_t crc = crc32c(0, bytes + weights->offset + begin, length);
+    std::memcpy(bytes + sums->offset + at, &crc, 4);
   }
 }
 
