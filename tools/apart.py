@@ -19,7 +19,7 @@ def install(name: str) -> Path:
     text, done = requirements.read_text(encoding="utf-8"), folder / "installed.txt"
     if not done.is_file() or done.read_text(encoding="utf-8") != text:
         shutil.rmtree(folder, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--no-deps", "--target", str(folder)]
         subprocess.run([*pip, "-r", str(requirements)], check=True)
         done.write_text(text, encoding="utf-8")
     return folder

@@ -21,7 +21,7 @@ def install(package: str, version: str) -> Path:
     """Return the folder that holds the version."""
     folder = ROOT / "build" / package / version
     if not (folder / package.replace("-", "_")).is_dir():
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--no-deps", "--target", str(folder)]
         subprocess.run([*pip, f"{package}=={version}"], check=True)
     return folder
 

@@ -1,4 +1,4 @@
-"""Run all tests and say at the end what was left out and why.
+"""Run all tests and say at the end what was left out and why, and last what failed.
 
 System packages are never installed here. What a test needs and does not find is listed; with
 OPFORGE_FORBID_OMISSIONS=1 (CI) an omission is a failure, but for the tests on a GPU: no package brings one.
@@ -14,49 +14,46 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
+from last_words import MARK, of_reports
+
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = ROOT / "build" / "test-report.xml"
+CPP_REPORT = ROOT / "build" / "cpp-test-report.xml"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the C++ tests, then pytest on all cores; print the omissions."""
+    """Run the C++ tests, then pytest on all cores; print the omissions and the failures."""
     scripts = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     REPORT.parent.mkdir(exist_ok=True)
+    for report in (REPORT, CPP_REPORT):
+        report.unlink(missing_ok=True)
     cpp = 0
     if not arguments:
-        cpp = subprocess.run(
-            [scripts / "ctest", "--test-dir", "build/dev", "--output-on-failure", "-j2"],
-            cwd=ROOT,
-            env=environment,
-            check=False,
-        ).returncode
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        f"--junitxml={REPORT}",
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
-        "--durations=15",
-    ]
-    code = subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=False).returncode
+        ctest = [scripts / "ctest", "--test-dir", "build/dev", "--output-on-failure", "-j2"]
+        told = ["--output-junit", CPP_REPORT]
+        cpp = subprocess.run([*ctest, *told], cwd=ROOT, env=environment, check=False).returncode
+    command = [sys.executable, "-m", "pytest", f"--junitxml={REPORT}", "-n", "2", "--dist", "loadgroup"]
+    code = subprocess.run([*command, "--durations=15", *arguments], cwd=ROOT, env=environment, check=False).returncode
     omitted = omissions()
+    wrong = []
     if omitted:
         print("\nleft out (what it needs is not on this machine):")
         for reason, count in omitted.most_common():
             print(f"  {count:4d} tests: {reason}")
         if os.environ.get("OPFORGE_FORBID_OMISSIONS") == "1" and not all(r.startswith("no GPU") for r in omitted):
-            print("OPFORGE_FORBID_OMISSIONS=1: an omission is a failure")
-            return 1
+            wrong.append("OPFORGE_FORBID_OMISSIONS=1: an omission is a failure")
     if shutil.which("clang++-14") is None and shutil.which("clang++") is None:
         print(
             "note: clang++ is not installed; `make fuzz` needs it "
             "(Debian: clang-14 libclang-rt-14-dev libfuzzer-14-dev)"
         )
-    return code or cpp
+    failed = of_reports([CPP_REPORT, REPORT])
+    if (code or cpp) and not failed:
+        wrong.append(f"pytest ended with {code}, ctest with {cpp}; what they said is above")
+    if wrong or failed:
+        print("\n".join(["", failed or MARK, *wrong]), flush=True)
+    return code or cpp or bool(wrong)
 
 
 def omissions() -> Counter[str]:
