@@ -78,6 +78,8 @@ inline const char* cudaGetErrorString(cudaError_t error) {
   return of_launch ? opforge::cuda::opforge_cuda_error_text() : cudaGetErrorName(error);
 }
 
+inline cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = opforge::cuda::kDevices, cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) {
   return *device = opforge::cuda::opforge_cuda_device(-1), cudaSuccess;

@@ -33,7 +33,7 @@ struct ErrorKind {
 };
 constexpr ErrorKind kErrorKinds[] = {
     {cudaErrorMemoryAllocation, OPFORGE_STATUS_OUT_OF_MEMORY, "the GPU has no memory left: "},
-    {cudaErrorInsufficientDriver, OPFORGE_STATUS_UNSUPPORTED, "no GPU, or a driver that is too old: "},
+    {cudaErrorInsufficientDriver, OPFORGE_STATUS_UNSUPPORTED, ""},  // see driver_meaning
     {cudaErrorNoDevice, OPFORGE_STATUS_UNSUPPORTED, "no GPU: "},
     {cudaErrorInvalidDevice, OPFORGE_STATUS_INVALID_ARGUMENT, "no such GPU: "},
     {cudaErrorNoKernelImageForDevice, OPFORGE_STATUS_UNSUPPORTED,
@@ -43,15 +43,34 @@ constexpr ErrorKind kErrorKinds[] = {
 inline opforge_status fail(opforge_context* context, opforge_status status, const char* text) {
   return context->error != nullptr ? context->error(context, status, text) : status;
 }
+// What 35 means: no driver, or one of an older major version than the runtime in this library.
+inline void driver_meaning(char* text, size_t size) {
+  int driver = 0, runtime = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
+  if (driver == 0) {
+    snprintf(text, size, "no GPU: there is no NVIDIA driver here: ");
+  } else if (driver >= runtime) {
+    snprintf(text, size, "no GPU: the NVIDIA driver, of CUDA %d.%d, does not start: ", driver / 1000,
+             driver % 1000 / 10);
+  } else {
+    snprintf(text, size,
+             "the library was built with CUDA %d.%d, the driver here serves CUDA %d.%d at most: update the "
+             "driver, or build the library with a toolkit of CUDA %d (CUDA_HOME names one): ",
+             runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10, driver / 1000);
+  }
+}
 // CUDA's error as a status, with its name, number and text.
 inline opforge_status fail(opforge_context* context, cudaError_t error) {
   ErrorKind kind = {0, OPFORGE_STATUS_INTERNAL, ""};
   for (const ErrorKind& one : kErrorKinds) {
     if (one.error == error) kind = one;
   }
+  char of_driver[256] = "";
+  if (error == cudaErrorInsufficientDriver) driver_meaning(of_driver, sizeof of_driver);
   char text[512];
-  snprintf(text, sizeof text, "%s%s (%d): %s", kind.meaning, cudaGetErrorName(error), static_cast<int>(error),
-           cudaGetErrorString(error));
+  snprintf(text, sizeof text, "%s%s%s (%d): %s", kind.meaning, of_driver, cudaGetErrorName(error),
+           static_cast<int>(error), cudaGetErrorString(error));
   return fail(context, kind.status, text);
 }
 

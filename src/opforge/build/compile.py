@@ -14,7 +14,7 @@ from pathlib import Path
 
 from opforge.build.toolchain import Compiler
 from opforge.codegen.units import Unit
-from opforge.errors import ArgumentError, BuildError
+from opforge.errors import ArgumentError, BuildError, ToolchainError
 
 __all__ = ["compile_units", "link", "read_depfile"]
 
@@ -30,6 +30,7 @@ def compile_units(
 
     Raises:
         BuildError: the compiler refuses a unit; the message carries its words.
+        ToolchainError: the compiler is gone.
     """
     for unit in units:
         (folder / unit.name).write_text(unit.text, encoding="utf-8")
@@ -132,17 +133,7 @@ class _Processes:
         with self._lock:
             if self._stopped:
                 raise BuildError("the build was stopped", where=command[0])
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-                env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
-            )
+            process = _start(command, folder)
             self._running.add(process)
         try:
             text, _ = process.communicate(timeout=timeout)
@@ -167,6 +158,29 @@ class _Processes:
             self._stopped = True
             for process in self._running:
                 _kill(process)
+
+
+def _start(command: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
+        )
+    except OSError as error:  # it ran when it was looked for
+        raise ToolchainError(
+            "the compiler cannot be started any more",
+            where=command[0],
+            expected="the program that was found",
+            got=error,
+            hint="install it again, and start anew",
+        ) from error
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -16,7 +16,7 @@ from opforge._paths import include_dir, library_dir, runtime_library
 from opforge.build.cache import cache_dir
 from opforge.build.cuda.builder import find_host_compiler
 from opforge.build.cuda.nvrtc import find_nvrtc
-from opforge.build.cuda.toolkit import find_toolkit
+from opforge.build.cuda.toolkit import driver_release, find_toolkit
 from opforge.build.cuda_driver import find_devices
 from opforge.build.flags import default_profile
 from opforge.build.jit import jit_mode
@@ -135,7 +135,13 @@ def _cuda() -> DoctorRow:
         host = find_host_compiler(toolkit)
     except ToolchainError as error:
         return DoctorRow("CUDA compiler", "optional", f"{error.what}\n{error.got}", error.hint or "")
-    return DoctorRow("CUDA compiler", "ok", f"{toolkit}, with {host.kind} {host.version}")
+    detail = f"{toolkit}, with {host.kind} {host.version}"
+    driver = driver_release()
+    if driver is not None and not toolkit.runs_here:
+        detail += f"\nthe driver here serves CUDA {driver[0]}.{driver[1]}: what it builds does not run on this machine"
+        hint = f"update the driver, or install a toolkit of CUDA {driver[0]}"
+        return DoctorRow("CUDA compiler", "optional", detail, hint)
+    return DoctorRow("CUDA compiler", "ok", detail)
 
 
 def _nvrtc() -> DoctorRow:

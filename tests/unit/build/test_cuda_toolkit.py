@@ -10,6 +10,7 @@ import pytest
 import opforge as of
 from opforge import _paths
 from opforge._paths import include_dir
+from opforge.build import doctor
 from opforge.build.builder import _primary_key
 from opforge.build.cuda import architectures as of_cuda
 from opforge.build.cuda import builder as of_builder
@@ -96,7 +97,7 @@ def test_a_part_of_another_minor_version(toolkit):
             "nv/target of cccl is missing (package nvidia-cuda-cccl)",
         ),
         (lambda root: (root / "nvvm/bin/cicc").unlink(), "cicc is missing (package nvidia-nvvm)"),
-        (lambda root: (root / "bin/nvcc").unlink(), "there is no bin/nvcc"),
+        (lambda root: (root / "bin/nvcc").unlink(), "there is no bin/nvcc that can be read"),
         (lambda root: tool(root, "nvcc", "11.8.89"), "nvcc 11.8.89 is too old, 12.0 is the oldest that serves"),
         (lambda root: script(root / "bin", "nvcc", "echo hello"), "nvcc does not say its version"),
         (lambda root: (root / "bin/ptxas").chmod(0o644), "ptxas does not say its version: [Errno 13]"),
@@ -125,6 +126,93 @@ def test_a_broken_toolkit_hides_no_other(toolkit, tmp_path, monkeypatch):
     (other / "bin/ptxas").chmod(0o644)
     monkeypatch.setattr(found, "_every_candidate", lambda: [("CUDA_HOME", other), ("PATH", toolkit)])
     assert find_toolkit().root == toolkit
+
+
+def test_a_part_whose_package_names_no_version(toolkit):
+    site = toolkit.parent.parent
+    (site / "nvidia_nvvm-13.0.88.dist-info").rename(site / "nvidia_nvvm-editable.dist-info")
+    assert "cicc does not say its version: " in str(refused())
+
+
+def test_a_folder_that_is_a_link_to_itself(tmp_path, monkeypatch):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.setattr(found, "_every_candidate", lambda: [("CUDA_HOME", tmp_path / "loop")])
+    assert f"CUDA_HOME ({tmp_path / 'loop'}): there is no bin/nvcc" in str(refused())
+
+
+@pytest.fixture
+def two_toolkits(toolkit, tmp_path, monkeypatch):
+    """A toolkit of 13.0, and behind it one of 12.8."""
+    older = tmp_path / "older" / "nvidia" / "cu12"
+    shutil.copytree(toolkit, older)
+    for name in ("nvcc", "ptxas"):
+        tool(older, name, "12.8.93")
+    (older / "include/cuda_runtime_api.h").write_text("#define CUDART_VERSION  12080\n")
+    monkeypatch.setattr(found, "_every_candidate", lambda: [("CUDA_HOME", toolkit), ("PATH", older)])
+    return toolkit, older
+
+
+@pytest.mark.parametrize(
+    ("driver", "taken"),
+    [("12040", 1), ("12090", 1), ("13000", 0), ("13020", 0), ("14000", 0), ("11080", 0), (None, 0)],
+)
+def test_of_several_the_one_that_the_driver_runs(two_toolkits, monkeypatch, driver, taken):
+    rows = () if driver is None else (Device(0, "GPU", 90, 1, 1, 1, driver),)
+    monkeypatch.setattr(found, "find_devices", lambda: Found(rows))
+    assert find_toolkit().root == two_toolkits[taken]
+    assert find_toolkit().runs_here == (driver != "11080")
+
+
+def test_doctor_says_that_the_driver_is_too_old(toolkit, monkeypatch):
+    monkeypatch.setattr(found, "find_devices", lambda: Found((Device(0, "GPU", 90, 1, 1, 1, "12080"),)))
+    row = doctor._cuda()
+    assert row.state == "optional"
+    assert row.detail.endswith("\nthe driver here serves CUDA 12.8: what it builds does not run on this machine")
+    assert row.hint == "update the driver, or install a toolkit of CUDA 12"
+
+
+@pytest.mark.parametrize(
+    ("change", "ask", "words"),
+    [
+        (lambda root: (root / "bin/nvcc").chmod(0o644), "architectures", "architectures it compiles(?s:.*)Errno 13"),
+        (lambda root: (root / "bin/nvcc").unlink(), "architectures", "architectures it compiles(?s:.*)Errno 2"),
+        (lambda root: (root / "bin/nvcc").write_bytes(b"\x7fELF"), "architectures", "compiles(?s:.*)Errno 8"),
+        (lambda root: script(root / "bin", "nvcc", "kill -9 $$"), "architectures", "compiles(?s:.*)SIGKILL"),
+        (lambda root: script(root / "bin", "nvcc", "exec sleep 60"), "architectures", "compiles(?s:.*)timed out"),
+        (lambda root: script(root / "bin", "nvcc", ""), "architectures", "compiles(?s:.*)got: no words"),
+        (lambda root: script(root / "bin", "nvcc", "echo lost"), "architectures", "compiles(?s:.*)got: lost"),
+        (lambda root: (root / "nvvm/bin/cicc").unlink(), "identity", "part of the CUDA toolkit(?s:.*)cicc"),
+        (
+            lambda root: (root / "include/crt/host_config.h").unlink(),
+            "newest_host",
+            "which C\\+\\+ compilers it takes(?s:.*)Errno 2",
+        ),
+        (
+            lambda root: (root / "include/crt/host_config.h").write_text(""),
+            "newest_host",
+            "which C\\+\\+ compilers it takes(?s:.*)no version of GCC or Clang",
+        ),
+    ],
+)
+def test_a_toolkit_that_breaks_after_it_was_found(toolkit, monkeypatch, change, ask, words):
+    it = find_toolkit()
+    change(toolkit)
+    monkeypatch.setattr(found, "_PROBE_SECONDS", 1.0)
+    with pytest.raises(ToolchainError, match=words) as caught:
+        getattr(it, ask)
+    assert caught.value.where == str(it)
+    assert "CUDA_HOME" in caught.value.hint
+
+
+def test_an_nvcc_that_goes_before_it_compiles(toolkit, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CACHE", str(tmp_path / "cache"))
+    assert find_toolkit().architectures == ("sm_80", "sm_90")
+    (toolkit / "bin/nvcc").chmod(0o644)
+    words = rf"{toolkit}/bin/nvcc: the compiler cannot be started any more(?s:.*)Errno 13"
+    with pytest.raises(ToolchainError, match=words):
+        of_builder.build_cuda_library(plan_library([mish]), architectures=["sm_80"])
+    with pytest.raises(ToolchainError, match=r"nvcc does not run any more(?s:.*)Errno 13"):
+        compile_ptx("kernel")
 
 
 @pytest.mark.parametrize(

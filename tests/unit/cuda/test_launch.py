@@ -204,3 +204,46 @@ def test_a_library_without_code_for_the_device(tmp_path):
     )
     assert (x == 1).all()
     assert twice(tmp_path, flags=[flag.replace("sm_86", "compute_80")])[0] == 0
+
+
+OLD_DRIVER = """
+#include <cuda_runtime.h>
+static int driver = 0;
+static cudaError_t no_device(int*) { return cudaErrorInsufficientDriver; }
+static cudaError_t driver_of_here(int* version) { return *version = driver, cudaSuccess; }
+#define cudaGetDevice no_device
+#define cudaDriverGetVersion driver_of_here
+#include "opforge/cuda/launch.h"
+static char words[512];
+static opforge_status tell(opforge_context*, opforge_status status, const char* text) {
+  snprintf(words, sizeof words, "%s", text);
+  return status;
+}
+extern "C" const char* told() { return words; }
+extern "C" int call(int version) {
+  driver = version;
+  opforge_context context = {};
+  context.device = {OPFORGE_DEVICE_CUDA, 0};
+  context.error = tell;
+  return opforge::cuda::Launch(&context, 1).status();
+}
+"""
+
+
+def test_a_driver_that_is_too_old(tmp_path):
+    source = tmp_path / "old.cu"
+    source.write_text(OLD_DRIVER)
+    loaded = emulate(source).load()
+    loaded.told.restype = ctypes.c_char_p
+    said = {}
+    for version in (0, 12080, 13020):
+        assert loaded.call(version) == 3
+        said[version] = (
+            loaded.told().decode().removesuffix("cudaErrorInsufficientDriver (35): cudaErrorInsufficientDriver")
+        )
+    assert said == {
+        0: "no GPU: there is no NVIDIA driver here: ",
+        12080: "the library was built with CUDA 13.0, the driver here serves CUDA 12.8 at most: update the driver, or "
+        "build the library with a toolkit of CUDA 12 (CUDA_HOME names one): ",
+        13020: "no GPU: the NVIDIA driver, of CUDA 13.2, does not start: ",
+    }

@@ -3,6 +3,9 @@
 A toolkit is a folder with ``bin/nvcc``: an installed one, or what NVIDIA's packages put into an environment
 (``site-packages/nvidia/cu13``). Those packages do not pin each other, so that one minor version of nvcc easily meets
 another of what it calls; ptxas then fails with words that nobody understands. Versions are compared here first.
+
+What a toolkit builds runs on drivers of its own major version and later ones. So of several toolkits the first that
+this machine's driver serves is taken; where it serves none, or there is no driver, the first.
 """
 
 from __future__ import annotations
@@ -19,9 +22,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from opforge.build.cuda_driver import find_devices
 from opforge.errors import Candidate, ToolchainError
 
-__all__ = ["INSTALL_HINT", "PARTS", "Part", "Toolkit", "find_toolkit", "forget_toolkit", "toolkit_candidates"]
+__all__ = [
+    "INSTALL_HINT",
+    "PARTS",
+    "Part",
+    "Toolkit",
+    "driver_release",
+    "find_toolkit",
+    "forget_toolkit",
+    "toolkit_candidates",
+]
 
 INSTALL_HINT: Final = "pip install 'opforge[cuda]' (nvcc and its parts, 130 MB; a g++ is needed too), or set CUDA_HOME"
 
@@ -104,16 +117,29 @@ class Toolkit:
             self.places[names.index("nv/target of cccl")].parent.parent,
         )
 
+    @property
+    def runs_here(self) -> bool:
+        """Return whether the driver of this machine can run what it builds; true where there is no driver."""
+        driver = driver_release()
+        return driver is None or self.release[0] <= driver[0]
+
     @cached_property
     def identity(self) -> str:
-        """Return what a cached result depends on."""
-        status = [f"{path}:{path.stat().st_size}" for path in (self.nvcc, *self.places)]
+        """Return what a cached result depends on; raises ToolchainError where a part has gone since."""
+        try:
+            status = [f"{path}:{path.stat().st_size}" for path in (self.nvcc, *self.places)]
+        except OSError as error:
+            raise self._broken("a part of the CUDA toolkit cannot be read", error) from error
         return hashlib.sha256("\n".join([self.version, *status]).encode()).hexdigest()
 
     @cached_property
     def newest_host(self) -> dict[str, int]:
         """Return the newest major versions of host compilers that nvcc takes, by kind; those that are known."""
-        text = self.places[[part.name for part in PARTS].index("the headers of crt")].read_text("utf-8", "replace")
+        header = self.places[[part.name for part in PARTS].index("the headers of crt")]
+        try:
+            text = header.read_text("utf-8", "replace")
+        except OSError as error:
+            raise self._broken("the CUDA toolkit does not say which C++ compilers it takes", error) from error
         newest = {}
         gcc = re.search(r"^#\s*if __GNUC__ > (\d+)", text, re.MULTILINE)
         clang = re.search(r"__clang_major__ >(=?) (\d+)", text)
@@ -121,12 +147,43 @@ class Toolkit:
             newest["gcc"] = int(gcc[1])
         if clang:
             newest["clang"] = int(clang[2]) - (1 if clang[1] else 0)
+        if not newest:
+            words = f"no version of GCC or Clang in {header}"
+            raise self._broken("the CUDA toolkit does not say which C++ compilers it takes", words)
         return newest
 
     @cached_property
     def architectures(self) -> tuple[str, ...]:
-        """Return the architectures that nvcc can compile for, as ``sm_80``."""
-        return tuple(re.findall(r"sm_\d+[af]?", _words([str(self.nvcc), "--list-gpu-code"])))
+        """Return the architectures that nvcc can compile for, as ``sm_80``.
+
+        Raises:
+            ToolchainError: nvcc does not run any more, or does not say them.
+        """
+        what = "nvcc does not say for which architectures it compiles"
+        try:
+            said = _words([str(self.nvcc), "--list-gpu-code"])
+        except (OSError, subprocess.SubprocessError) as error:
+            raise self._broken(what, error) from error
+        known = tuple(re.findall(r"sm_\d+[af]?", said))
+        if not known:
+            raise self._broken(what, said.strip() or "no words")
+        return known
+
+    def _broken(self, what: str, why: object) -> ToolchainError:
+        return ToolchainError(
+            what,
+            where=str(self),
+            expected="a toolkit as it was when its parts were looked at",
+            got=why,
+            hint="install the toolkit again, or name another in CUDA_HOME",
+        )
+
+
+def driver_release() -> tuple[int, int] | None:
+    """Return the newest version of CUDA that this machine's driver serves, or None where there is no GPU."""
+    devices = find_devices().devices
+    number = int(devices[0].driver) if devices else 0
+    return (number // 1000, number % 1000 // 10) if number else None
 
 
 _found: dict[tuple[str | None, ...], Toolkit] = {}
@@ -140,6 +197,8 @@ def forget_toolkit() -> None:
 def find_toolkit() -> Toolkit:
     """Return the first toolkit that serves: CUDA_HOME, CUDA_PATH, packages of this environment, PATH, /usr/local.
 
+    One whose results this machine's driver can run goes before the others.
+
     Raises:
         ToolchainError: none serves; each candidate is listed with its reason.
     """
@@ -147,12 +206,19 @@ def find_toolkit() -> Toolkit:
     if key in _found:
         return _found[key]
     rejected: list[_Rejected] = []
+    too_new: list[Toolkit] = []
     for found, root in toolkit_candidates():
         looked = _examine(found, root)
-        if isinstance(looked, Toolkit):
+        if isinstance(looked, _Rejected):
+            rejected.append(looked)
+        elif looked.runs_here:
             _found[key] = looked
             return looked
-        rejected.append(looked)
+        else:
+            too_new.append(looked)
+    if too_new:  # what they build may still be for another machine
+        _found[key] = too_new[0]
+        return too_new[0]
     rows = "".join(f"\n    {c.name}: {c.reason}" for c in rejected) or " no bin/nvcc anywhere"
     hints = [c.hint for c in rejected if c.hint]
     raise ToolchainError(
@@ -173,10 +239,11 @@ class _Rejected(Candidate):
 
 def toolkit_candidates() -> Iterator[tuple[str, Path]]:
     """Give what may be a toolkit: what named it and its folder, each folder once."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for found, root in _every_candidate():
-        if root.resolve() not in seen:
-            seen.add(root.resolve())
+        real = os.path.realpath(root)  # Path.resolve raises at a link to itself
+        if real not in seen:
+            seen.add(real)
             yield found, root
 
 
@@ -200,8 +267,8 @@ def _examine(found: str, root: Path) -> Toolkit | _Rejected:
         return _Rejected(f"{found} ({root})", reason, hint)
 
     nvcc = root / "bin" / "nvcc"
-    if not nvcc.is_file():
-        return no("there is no bin/nvcc")
+    if not os.path.isfile(nvcc):  # noqa: PTH113 - Path.is_file raises where a folder may not be read
+        return no("there is no bin/nvcc that can be read")
     try:
         said = re.search(r"V(\d+\.\d+\.\d+)", _words([str(nvcc), "--version"]))
     except (OSError, subprocess.SubprocessError) as error:
@@ -211,7 +278,9 @@ def _examine(found: str, root: Path) -> Toolkit | _Rejected:
     version = said[1]
     if _minor(version) < _OLDEST:
         return no(f"nvcc {version} is too old, {_OLDEST[0]}.{_OLDEST[1]} is the oldest that serves")
-    places, missing, other = [], [], []
+    places: list[Path] = []
+    missing: list[Part] = []
+    other: list[tuple[Part, str | None]] = []
     for part in PARTS:
         place = next((p for pattern in part.places for p in sorted(root.glob(pattern))), None)
         if place is None:
@@ -220,9 +289,10 @@ def _examine(found: str, root: Path) -> Toolkit | _Rejected:
         places.append(place)
         try:
             has = _version_of(part, place, root)
-        except (OSError, subprocess.SubprocessError) as error:
+            differs = has is not None and _minor(has) != _minor(version)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             return no(f"{part.name} does not say its version: {error}")
-        if has is not None and _minor(has) != _minor(version):
+        if differs:
             other.append((part, has))
     if missing or other:
         words = [f"{part.name} is missing (package {part.wheel})" for part in missing]
@@ -259,4 +329,6 @@ def _minor(version: str) -> tuple[int, int]:
 
 def _words(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS)
+    if done.returncode < 0:
+        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
     return done.stdout + done.stderr

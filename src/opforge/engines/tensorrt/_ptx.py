@@ -13,7 +13,7 @@ from opforge.build.cache import cache_dir
 from opforge.build.cuda.builder import find_host_compiler, nvcc_compiler
 from opforge.build.cuda.nvrtc import device_headers
 from opforge.build.cuda.toolkit import find_toolkit
-from opforge.errors import BuildError
+from opforge.errors import BuildError, ToolchainError
 
 __all__ = ["compile_ptx"]
 
@@ -41,7 +41,12 @@ def compile_ptx(source: str) -> str:
         unit, made = Path(name) / "entry.cu", Path(name) / "entry.ptx"
         unit.write_text(source, encoding="utf-8")
         command = [*compiler.command, *flags, str(unit), "-o", str(made)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        except OSError as error:
+            raise ToolchainError(
+                "nvcc does not run any more", where=str(toolkit), got=error, hint="install the toolkit again"
+            ) from error
         if ran.returncode != 0:
             raise BuildError("nvcc refuses the kernel", where=source.splitlines()[0], got=ran.stderr.strip()[:4000])
         text = made.read_text(encoding="utf-8")
