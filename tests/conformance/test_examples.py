@@ -51,7 +51,7 @@ def test_fake_quantise_trains_and_deploys(tmp_path):
 @pytest.mark.parametrize("folder", ["fake_quantise", "operator_package"])
 def test_operators_of_examples_pass_the_check(folder):
     for operator in of.load(f"examples/{folder}"):
-        report = of.check(operator, level="quick")
+        report = of.check(operator, level="quick", isolate=False)
         assert report.passed, report.failures
 
 

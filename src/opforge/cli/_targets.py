@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from opforge.errors import ArgumentError, OpforgeError
+from opforge.errors import ArgumentError
 from opforge.schema import Operator, load
+from opforge.schema.author import author_code
 from opforge.schema.registry import nearest
 
 __all__ = [
@@ -32,41 +31,6 @@ __all__ = [
     "parse_values",
     "split_target",
 ]
-
-
-@contextmanager
-def author_code(what: str, where: str) -> Iterator[None]:
-    """Turn an exception of the user's own Python code into an error that names file and line.
-
-    Args:
-        what: what failed, e.g. "the operator package does not load".
-        where: what the user named.
-    """
-    try:
-        yield
-    except OpforgeError:
-        raise
-    except SyntaxError as problem:
-        place = f"{problem.filename}:{problem.lineno}"
-        line = f"\n    {problem.text.strip()}" if problem.text else ""
-        raise ArgumentError(f"{what}: {problem.msg}", where=where, got=f"{place}{line}") from problem
-    except Exception as problem:
-        frames = [f for f in traceback.extract_tb(problem.__traceback__) if _is_authors(f.filename)]
-        if not frames:
-            raise  # no line of the user's is involved: the fault is ours
-        rows = "".join(f"\n    {f.filename}:{f.lineno}: {f.line}" for f in frames[-3:])
-        hint = "correct the lines named above"
-        if isinstance(problem, ModuleNotFoundError) and problem.name:
-            extra = problem.name in ("torch", "onnxruntime")
-            hint = f"pip install 'opforge[{problem.name}]'" if extra else f"install {problem.name}, or {hint}"
-        raise ArgumentError(what, where=where, got=f"{type(problem).__name__}: {problem}{rows}", hint=hint) from problem
-
-
-def _is_authors(file: str) -> bool:
-    """Whether a frame's file belongs to the user rather than to Python, an installed library or this tool."""
-    tool = Path(__file__).parents[1]
-    library = "site-packages" in file or file.startswith(("<", sys.base_prefix))
-    return not library and not Path(file).is_relative_to(tool)
 
 
 def split_target(target: str) -> tuple[str, str | None]:

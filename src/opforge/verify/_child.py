@@ -22,7 +22,8 @@ from opforge.build.invoke import native_loops, split_loops
 from opforge.build.library import LoadedLibrary, load_library
 from opforge.errors import OpforgeError
 from opforge.frameworks import numpy_host
-from opforge.schema import Operator, load, registry
+from opforge.schema import Operator
+from opforge.verify._declared import declare
 from opforge.verify._rows import Array, choices, label, reference
 from opforge.verify.cases import Case, arrays, cases_of, parameters
 from opforge.verify.sweep import drawn_cases
@@ -36,8 +37,7 @@ _NARROW = 8192  # elements of a case's inputs where every thread of a kernel tak
 def main(arguments: Sequence[str]) -> int:
     """Run the job."""
     job = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
-    load(job["target"])
-    operator = registry.get(*job["operator"])
+    operator = declare(job["target"], *job["operator"])
     if job["derived"]:
         (operator,) = [one for one in operator.derived if one.name == job["derived"]]
     library = load_library(job["library"]) if job["library"] else None

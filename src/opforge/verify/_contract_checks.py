@@ -14,6 +14,7 @@ from opforge.build.library import LoadedLibrary
 from opforge.build.plan import plan_library
 from opforge.errors import OpforgeError
 from opforge.schema import DType, Operator, registry
+from opforge.verify._announced import announce
 from opforge.verify._memory import bytes_in_use
 from opforge.verify._rows import Array, Row, choices, label, widest
 from opforge.verify.cases import Case, arrays, cases_of
@@ -78,6 +79,7 @@ def owned(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
         for case in cases_of(operator):
             inputs = arrays(operator, case, types, seed=seed)
             before = [None if value is None else value.tobytes() for value in inputs]
+            announce("ownership", case.name, host.name, label(types))
             outputs = host.compute(operator, inputs, case.attributes)
             found = _touched(operator, inputs, before) or _shared(operator, inputs, outputs)
             if found:
@@ -109,6 +111,7 @@ def leaks(operator: Operator, host: Host, seed: int, forwards: int) -> Iterator[
     if point is None:
         return
     case, inputs, types = point
+    announce("leaks", case.name, host.name, label(types))
     if host.watch is not None and operator.differentiable:
         call = host.watch(operator, inputs, case.attributes)
     else:

@@ -8,6 +8,7 @@ import numpy as np
 
 from opforge.errors import CheckFailure, OpforgeError
 from opforge.schema import DType, GradientProgram, Operator, Parameter, f64, registry
+from opforge.verify._announced import announce
 from opforge.verify._gradient_checks import roomy
 from opforge.verify._rows import Array, Row, label, widest
 from opforge.verify.cases import Case, differentiable_cases, parameters
@@ -74,6 +75,7 @@ def _rows(
         return [None if v is None else v.astype(np.float64) for v in found]
 
     names = [parameter.name for parameter in parameters(operator, points)]
+    announce("gradient", case.name, host.name, label(types))
     rows = []
     for result in check_gradient(forward, backward, names, points, seed=seed):
         good = result.error <= limit and result.masked < 1.0
@@ -126,6 +128,7 @@ def second_in_host(operator: Operator, host: Host, seed: int, count: int) -> Ite
     if host.second is None or f64 not in types.values():
         return
     for case, inputs in [p for p in differentiable_cases(operator, types, seed) if roomy(p[1])][:count]:
+        announce("second derivative", case.name, host.name, label(types))
         try:
             results = _second_results(operator, host, case, inputs, seed)
         except OpforgeError as problem:

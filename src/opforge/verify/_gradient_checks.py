@@ -9,6 +9,7 @@ import numpy as np
 from opforge.errors import OpforgeError
 from opforge.schema import Operator
 from opforge.verify import _variants
+from opforge.verify._announced import announce
 from opforge.verify._rows import Array, Row, choices, label, same_bits, widest
 from opforge.verify.cases import arrays, cases_of, differentiable_cases, parameters
 from opforge.verify.hosts import Host
@@ -27,6 +28,7 @@ def gradient_layouts(operator: Operator, host: Host, seed: int) -> Iterator[Row]
         return
     case, inputs = point
     rng = np.random.default_rng([seed, 31])
+    announce("gradient layouts", case.name, host.name, label(types))
     outputs = host.compute(operator, inputs, case.attributes)
     dense = [np.asarray(rng.standard_normal(out.shape)).astype(out.dtype) for out in outputs]
     changes = [(f"gradient of {operator.signature.outputs[0].name} {name}", inputs, [*new, *dense[1:]])
@@ -37,6 +39,7 @@ def gradient_layouts(operator: Operator, host: Host, seed: int) -> Iterator[Row]
         for name, (other,) in _layouts_of([value]):
             changes.append((f"{parameter.name} {name}", [*inputs[:index], other, *inputs[index + 1 :]], dense))
     for name, values, grads in changes:
+        announce("gradient layouts", f"{case.name}, {name}", host.name, label(types))
         copies = [None if v is None else np.ascontiguousarray(v).reshape(v.shape) for v in values]
         plain = [np.ascontiguousarray(g).reshape(g.shape) for g in grads]
         try:
@@ -72,6 +75,7 @@ def gradient_shapes(operator: Operator, host: Host, seed: int) -> Iterator[Row]:
         found, where = "", ""
         for case in [case for case in cases_of(operator) if case.finite]:
             inputs = arrays(operator, case, types, seed=seed)
+            announce("gradient shapes", case.name, host.name, label(types))
             try:
                 outputs = host.compute(operator, inputs, case.attributes)
                 grads = [np.ones(out.shape, out.dtype) for out in outputs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -12,9 +11,10 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-import opforge.errors
 from opforge.engines import TensorInfo
-from opforge.errors import CandidateError, EngineCrash, OpforgeError, UnsupportedError
+from opforge.errors import EngineCrash, UnsupportedError
+from opforge.verify._packed import unpacked
+from opforge.verify._signals import ended
 
 __all__ = ["EngineProcess"]
 
@@ -113,7 +113,8 @@ class EngineProcess:
         except (EOFError, OSError):
             raise self._crash() from None
         if kind == "failed":
-            raise _unpacked(self.engine, *answer)
+            refused = UnsupportedError("the engine fails", where=self.engine, got=f"{answer[0]}: {answer[2]}")
+            raise unpacked(answer) or refused
         return answer
 
     def _crash(self) -> EngineCrash:
@@ -123,10 +124,7 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()
-        how = f"ended with status {status}"
-        if status < 0:
-            names = {int(s): s.name for s in signal.Signals}
-            how = f"crashed, signal {-status} ({names.get(-status, 'unknown')})"
+        how = f"crashed, signal {-status} ({ended(status)})" if status < 0 else f"ended with {ended(status)}"
         self._log.seek(0)
         said = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         return EngineCrash(how, where=self.engine, got=said[-1][:_WORDS] if said else "no word on its error output")
@@ -137,16 +135,3 @@ class _Loaded:
 
     def __init__(self, process: EngineProcess, inputs: Sequence[TensorInfo], outputs: Sequence[str]) -> None:
         self.inputs, self.outputs, self.run = inputs, outputs, process.run
-
-
-def _unpacked(engine: str, kind: str, parts: Mapping[str, Any], text: str) -> OpforgeError:
-    """The error that was raised there; one that is none of opforge's is the engine's refusal."""
-    known = getattr(opforge.errors, kind, None)
-    if not parts or known is None:
-        return UnsupportedError("the engine fails", where=engine, got=f"{kind}: {text}")
-    known = UnsupportedError if issubclass(known, CandidateError) else known  # candidates stay there
-    problem: OpforgeError = known.__new__(known)
-    for name in ("what", "where", "expected", "got", "hint"):
-        setattr(problem, name, parts.get(name))
-    problem.args = (text,)
-    return problem

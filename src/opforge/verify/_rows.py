@@ -10,6 +10,7 @@ import numpy as np
 
 from opforge.errors import OpforgeError
 from opforge.schema import DType, Operator, f64, i64
+from opforge.verify._announced import announce
 from opforge.verify._measures import explain, measure
 from opforge.verify.cases import Case, Tolerance, tolerance
 from opforge.verify.hosts import Host
@@ -76,6 +77,7 @@ def held(
     def row(passed: bool, detail: str = "") -> Row:
         return Row(check, name, host.name, label(types), passed, detail)
 
+    announce(check, name, host.name, label(types))
     try:
         expected = reference(operator, inputs, case.attributes)
         got = host.compute(operator, inputs, case.attributes)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["CAUSES", "how_to_find"]
+__all__ = ["CAUSES", "ended", "how_to_find"]
 
 CAUSES: Mapping[str, str] = MappingProxyType(
     {
@@ -17,6 +18,12 @@ CAUSES: Mapping[str, str] = MappingProxyType(
         "SIGKILL": "the system ended it, commonly because memory ran out",
     }
 )
+
+
+def ended(code: int) -> str:
+    """Say how a process ended: a signal's name, or a status."""
+    names = {-int(one): one.name for one in signal.Signals}
+    return names.get(code, f"signal {-code}") if code < 0 else f"status {code}"
 
 
 def how_to_find(target: str) -> str:

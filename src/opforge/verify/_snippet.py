@@ -9,8 +9,8 @@ import numpy as np
 
 from opforge.errors import UnsupportedError
 from opforge.schema import Operator
+from opforge.verify._declared import target_of
 from opforge.verify._rows import Array
-from opforge.verify.isolated import target_of
 
 __all__ = ["snippet"]
 

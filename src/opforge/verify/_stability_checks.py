@@ -16,6 +16,7 @@ from opforge.build.plan import plan_library
 from opforge.errors import OpforgeError
 from opforge.frameworks import numpy_host
 from opforge.schema import DType, Operator, f64
+from opforge.verify._announced import announce
 from opforge.verify._rows import Array, Row, choices, label, same_bits
 from opforge.verify.cases import Case, arrays, cases_of
 from opforge.verify.hosts import Host
@@ -27,6 +28,7 @@ _HOST_CASES = 4
 
 
 def _compute(operator: Operator, inputs: Sequence[Any], case: Case, library: Any = None) -> list[Array]:  # noqa: ANN401
+    announce("determinism", case.name, "numpy", " ".join(dict.fromkeys(str(v.dtype) for v in inputs if v is not None)))
     result = numpy_host.call(operator, operator.arrange(inputs, {}), case.attributes, library=library)
     return [np.asarray(v) for v in (result if isinstance(result, tuple) else [result])]
 
@@ -127,6 +129,7 @@ def in_host(operator: Operator, host: Host, seed: int, rounds: int) -> Iterator[
         return
 
     def compute(case: Case, inputs: list[Array | None]) -> list[Array]:
+        announce("determinism", case.name, host.name)
         return host.compute(operator, inputs, case.attributes)
 
     for types in choices(operator):

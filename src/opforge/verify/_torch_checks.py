@@ -11,6 +11,7 @@ import numpy as np
 
 from opforge.errors import OpforgeError
 from opforge.schema import DType, Operator, bf16, f32
+from opforge.verify._announced import announce
 from opforge.verify._measures import explain, measure
 from opforge.verify._rows import Array, Row, choices, label, reference, widest
 from opforge.verify.cases import Case, arrays, cases_of, tolerance
@@ -38,6 +39,7 @@ def fake_kernel(operator: Operator, seed: int, call: Callable[..., Any] | None =
         found = ""
         for case, values in _points(operator, types, seed):
             tensors = [None if v is None else to_tensor(v) for v in values]
+            announce("fake kernel", case.name, "torch", label(types))
             try:
                 real = described(function(*tensors, **case.attributes))
                 with FakeTensorMode(shape_env=ShapeEnv()) as mode:
@@ -88,6 +90,7 @@ def opcheck(operator: Operator, overload: Any, seed: int) -> Iterator[Row]:  # n
         values = arrays(operator, case, types, seed=seed)
         if all(value is None or value.size for value in values):
             break
+    announce("opcheck", case.name, "torch", label(types))
     floats = operator.differentiable
     arranged = [
         [_leaf(to_tensor(v), floats) for v in value] if isinstance(value, tuple)
@@ -126,6 +129,7 @@ def autocast(operator: Operator, seed: int) -> Iterator[Row]:
     mixed = torch.float32 if len(places) > 1 else torch.bfloat16
     expected = {"promote": mixed, "f32": torch.float32, "lower": torch.bfloat16}[operator.autocast]
     found = ""
+    announce("autocast", case.name, "torch", "f32 bf16")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         result = operator(*tensors, **case.attributes)
     outputs = list(result) if isinstance(result, tuple | list) else [result]

@@ -24,7 +24,9 @@ def main() -> None:
         try:
             answer: tuple[Any, ...] = ("done", getattr(served, name)(*arguments))
         except BaseException as problem:
-            answer = ("failed", _packed(problem))
+            from opforge.verify._packed import packed
+
+            answer = ("failed", packed(problem))
         pipe.send(answer)
 
 
@@ -51,16 +53,6 @@ class _Served:
     def run(self, inputs: dict[str, Any]) -> dict[str, Any]:
         results: dict[str, Any] = self._loaded.run(inputs)
         return results
-
-
-def _packed(problem: BaseException) -> tuple[str, dict[str, Any], str]:
-    """An error's class, its parts where it is one of opforge, and its text: exceptions themselves need not pickle."""
-    from opforge.errors import OpforgeError
-
-    parts: dict[str, Any] = {}
-    if isinstance(problem, OpforgeError):
-        parts = {name: str(value) for name, value in vars(problem).items() if value is not None}
-    return type(problem).__name__, parts, str(problem)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.build import library_for
 from opforge.errors import ArgumentError, OpforgeError, ToolchainError
-from opforge.schema import Operator
+from opforge.schema import Operator, registry
+from opforge.schema.gradient import GradientProgram
 from opforge.verify import (
     _contract_checks,
     _cuda_source_checks,
@@ -23,8 +24,10 @@ from opforge.verify import (
     _torch_checks,
     _value_checks,
 )
+from opforge.verify._declared import UndeclaredError, stop_if_declaring
 from opforge.verify._inputs import model_path
 from opforge.verify._rows import Row
+from opforge.verify.apart import CheckProcess, check_forked
 from opforge.verify.cuda_checks import emulated_sanitized
 from opforge.verify.hosts import EMULATED, Host
 from opforge.verify.hosts import hosts as hosts_named
@@ -94,6 +97,7 @@ def check(
     properties: bool = False,
     sanitize: Sequence[str] = (),
     model: Path | None = None,
+    isolate: bool = True,
     report: CheckReport | None = None,
 ) -> CheckReport:
     """Check an operator, an ONNX model or a .bin.
@@ -118,15 +122,23 @@ def check(
         sanitize: of "address", "undefined", "thread": the operator's library is built again with these sanitizers;
             that of its CUDA kernels where "cuda-emulated" is among the hosts.
         model: the ONNX model that a .bin was compiled from, to compare with.
+        isolate: whether a kernel operator is checked in a process of its own, so that a kernel that crashes is a
+            failed row of the check "process" and not the end of this one. That process declares the operator again.
         report: the report of an operator to fill, instead of a new one.
 
     Raises:
         ArgumentError: an unknown level or host, a host that is not installed, hosts for a model, or a file that is
             no model.
     """
+    stop_if_declaring()
     row = level_named(level)
     if isinstance(subject, Operator):
         report = CheckReport(subject.qualified_name, level, seed) if report is None else report
+        if isolate and may_crash(subject):
+            options = {"hosts": hosts, "properties": properties, "sanitize": tuple(sanitize)}
+            with CheckProcess() as process:
+                check_apart(process, subject, report, options)
+            return report
         used = hosts_named(["numpy"] if hosts is None and not row.frameworks else hosts)
         # What a host cannot have is no fault of the operator; a framework that was asked for says it by itself.
         reasons = {host.name: host.refuses(subject) for host in used if hosts is None or host.name == EMULATED}
@@ -158,6 +170,42 @@ def check(
     report = CheckReport(str(subject), level, seed)
     collect(report, "model", lambda: _model_checks.bin_rows(Path(subject), model, seed))
     return report
+
+
+def may_crash(operator: Operator) -> bool:
+    """Whether the operator, or one that its gradient calls, is a kernel of an author."""
+    if not operator.is_formula:
+        return True
+    if operator.gradient is None:
+        return False
+    steps = GradientProgram.parse(operator.gradient, where=operator.qualified_name).steps
+    called = [registry.find(step.domain, step.name, step.version) for step in steps]
+    return any(one is not None and not one.is_formula for one in called)
+
+
+def check_apart(process: CheckProcess, operator: Operator, report: CheckReport, options: Mapping[str, Any]) -> None:
+    """Check an operator in another process; a crash is a row, and then the sanitizers find its line.
+
+    An operator that no other process can declare is tried in a fork, and checked here when it lives.
+    """
+    sanitize = options["sanitize"]
+    try:
+        lives = process.check(operator, report, options)
+    except UndeclaredError as problem:
+        trial = CheckReport(report.subject, "quick", report.seed)
+
+        def fill(into: CheckReport) -> None:
+            check(operator, "quick", seed=into.seed, hosts=["numpy"], isolate=False, report=into)
+
+        if not check_forked(operator, trial, fill):
+            report.rows += trial.rows
+            return
+        note = f"tried by NumPy alone before it was checked in this process: {problem.what}, {problem.hint}"
+        report.rows.append(Row("process", "", "", "", True, note))
+        check(operator, report.level, seed=report.seed, isolate=False, report=report, **options)
+        return
+    if not lives and sanitize:
+        collect(report, "sanitize", partial(sanitized, operator, sanitize, report.seed))
 
 
 def _check_onnx(subject: str | Path | onnx.ModelProto, level: Level, seed: int) -> CheckReport:

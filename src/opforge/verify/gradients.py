@@ -10,6 +10,7 @@ import numpy as np
 
 from opforge.errors import CheckFailure
 from opforge.schema import Operator, f64, i64
+from opforge.verify._announced import announce
 from opforge.verify._executed import executed, output_list
 from opforge.verify.cases import differentiable_cases, parameters, surrogate
 
@@ -176,6 +177,7 @@ def grad_check(
         points = [(c.name, given, dict(c.attributes)) for c, given in differentiable_cases(operator, types, seed)]
     results: list[GradientResult] = []
     for title, values, given in points:
+        announce("second derivative" if order == 2 else "gradient", title, "numpy", "f64")
         for level, current, point, own in _orders(operator, values, given, order, seed):
             for row in _differences(current, point, own, level, seed):
                 results.append(row)

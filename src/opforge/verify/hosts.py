@@ -23,7 +23,7 @@ from opforge.schema.registry import nearest
 from opforge.verify._executed import executed
 from opforge.verify.gradients import backward, require_shapes
 
-__all__ = ["EMULATED", "Host", "emulated_host", "emulated_operators", "hosts"]
+__all__ = ["EMULATED", "Host", "emulated_host", "emulated_operators", "hosts", "known_hosts"]
 
 EMULATED = "cuda-emulated"
 """Name of the host whose kernels are CUDA's, run on the CPU."""
@@ -81,8 +81,7 @@ def hosts(names: Sequence[str] | None = None) -> list[Host]:
     Raises:
         ArgumentError: there is no such host, or its framework is not installed.
     """
-    folder = Path(str(frameworks.__file__)).parent
-    known = ["numpy", *sorted(p.parent.name for p in folder.glob("*/_arrays.py")), EMULATED]
+    known = known_hosts()
     if names is None:
         return [_host(name) for name in known if name != EMULATED and util.find_spec(name) is not None]
     for name in names:
@@ -95,6 +94,12 @@ def hosts(names: Sequence[str] | None = None) -> list[Host]:
         if name != EMULATED and util.find_spec(name) is None:
             raise ArgumentError(f"{name} is not installed", where="check", hint=f"pip install 'opforge[{name}]'")
     return [_host(name) for name in dict.fromkeys(names)]
+
+
+def known_hosts() -> list[str]:
+    """Return the names of all hosts, installed or not."""
+    folder = Path(str(frameworks.__file__)).parent
+    return ["numpy", *sorted(p.parent.name for p in folder.glob("*/_arrays.py")), EMULATED]
 
 
 def _host(name: str) -> Host:

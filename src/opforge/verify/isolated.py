@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from opforge.build import abi
-from opforge.errors import UnsupportedError
 from opforge.schema import Operator
+from opforge.verify._declared import import_paths, target_of
+from opforge.verify._signals import ended
 
-__all__ = ["Outcome", "run_isolated", "target_of"]
+__all__ = ["Outcome", "run_isolated"]
 
 _SECONDS = 600.0
 
@@ -49,27 +49,7 @@ class Outcome:
     @property
     def ending(self) -> str:
         """The end in words: a signal's name, or a status."""
-        return signal.Signals(-self.code).name if self.code < 0 else f"status {self.code}"
-
-
-def target_of(operator: Operator) -> str:
-    """Return what `opforge.load` takes to declare the operator in another process.
-
-    Raises:
-        UnsupportedError: it is declared where no other process can find it, such as in a notebook.
-    """
-    file = operator.declared_at.rpartition(":")[0]
-    if operator.module.startswith("opforge."):
-        return operator.module
-    if not Path(file).is_file():
-        raise UnsupportedError(
-            "another process cannot declare the operator",
-            where=operator.qualified_name,
-            expected="a declaration in a file",
-            got=operator.declared_at or "none",
-            hint="move the declaration to a .py file",
-        )
-    return str(Path(file).resolve())
+        return ended(self.code)
 
 
 def run_isolated(
@@ -113,7 +93,6 @@ def run_isolated(
         "derived": derived,
         "narrow": narrow,
     }
-    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(job), encoding="utf-8")
@@ -125,7 +104,7 @@ def run_isolated(
             errors="replace",
             timeout=_SECONDS,
             check=False,
-            env={**os.environ, "PYTHONPATH": paths, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": import_paths(), **(environment or {})},
         )
     events: list[dict[str, Any]] = []
     words: list[tuple[dict[str, Any], str]] = []

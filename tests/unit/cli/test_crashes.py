@@ -53,7 +53,7 @@ def wild(folder):
 
 
 def _check(*words):
-    """Run it as a user does: in a process that no framework was imported in."""
+    """Run it as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "opforge", "check", *map(str, words)],
         capture_output=True,
@@ -66,9 +66,10 @@ def _check(*words):
 def test_a_kernel_that_crashes_is_a_finding(wild):
     found = _check(wild(_FAR), "--level", "quick")
     assert found.returncode == 1, found.stderr
-    words = "FAILED process: the process CRASHED (SIGSEGV) during 'values' after schema (registered twice)"
+    words = "FAILED process (few, numpy, f32): local.test::Wild CRASHED the process (SIGSEGV) during 'values': "
     assert words in found.stdout
     assert "a kernel reads or writes beyond a tensor" in found.stdout
+    assert "  to reproduce: opforge check wild/op.py:Wild --host numpy --level quick --seed 0\n" in found.stdout
     assert "--sanitize address names the line" in found.stdout
     assert "1 of 5 checks FAILED" in found.stdout
 
@@ -78,7 +79,7 @@ def test_a_crash_as_json_and_the_line_of_the_sanitizer(wild):
     assert found.returncode == 1, found.stderr
     (report,) = json.loads(found.stdout)["reports"]
     rows = {row["check"]: row["detail"] for row in report["rows"] if not row["passed"]}
-    assert "CRASHED (SIGSEGV)" in rows["process"] and "to do" not in rows["process"]
+    assert "CRASHED the process (SIGSEGV)" in rows["process"] and "to do" not in rows["process"]
     assert "cpu.cc:7" in rows["sanitize address"]
 
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.compiler, pytest.mark.planted]
 def report_of(folder, domain, **options):
     operator = declare(folder, domain, **options)
     try:
-        return check(operator, level="quick")
+        return check(operator, level="quick", isolate=False)
     finally:
         forget(operator)
 
@@ -167,7 +167,7 @@ def test_formula_host_that_drops_nan():
 def test_kernel_without_cases_says_where_they_belong(tmp_path):
     operator = declare(tmp_path / "op", "cases", cases="CASES = {}\n")
     try:
-        report = check(operator, level="quick")
+        report = check(operator, level="quick", isolate=False)
     finally:
         forget(operator)
     texts = details(report, "schema")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -73,6 +71,12 @@ _SHOWN = 12
     help="What registers the operator of others: a PyTorch extension, or custom operators of ONNX Runtime.",
 )
 @click.option("--dtype", "dtypes", multiple=True, help="Floating dtypes for --reference. [default: f32, f64]")
+@click.option(
+    "--isolate/--in-process",
+    default=True,
+    show_default=True,
+    help="Check kernels in a process of their own, so that one that crashes is a finding.",
+)
 @click.option("--all", "everything", is_flag=True, help="Print every check, passed ones too.")
 @json_option
 def command(
@@ -89,6 +93,7 @@ def command(
     cases: str | None,
     library: Path | None,
     dtypes: tuple[str, ...],
+    isolate: bool,
     everything: bool,
     as_json: bool,
 ) -> int:
@@ -103,7 +108,10 @@ def command(
     """
     from opforge.build.flags import default_profile
     from opforge.build.jit import jit_mode
+    from opforge.schema import Operator
     from opforge.verify import CheckReport, check
+    from opforge.verify.apart import CheckProcess
+    from opforge.verify.checking import check_apart, may_crash
 
     if device != "cpu":
         if hosts:
@@ -119,28 +127,25 @@ def command(
     if reference is not None:
         with progress(f"checking {target}", as_json), author_code("the check cannot run", target):
             reports.append(_check_stranger(target, reference, cases, library, dtypes, level, seed))
-    for subject in _subjects(target) if reference is None else []:
-        name = subject.name if isinstance(subject, Path) else subject.qualified_name
-        if sanitize and isinstance(subject, Path):
+    else:
+        subjects = _subjects(target)
+        if sanitize and isinstance(subjects[0], Path):
             raise ArgumentError("--sanitize is for operators", where=target)
-        if model is not None and not (isinstance(subject, Path) and subject.suffix == ".bin"):
+        if model is not None and not (isinstance(subjects[0], Path) and subjects[0].suffix == ".bin"):
             raise ArgumentError("--model is what a .bin is held against", where=target)
-        # A kernel's reference and cases are the author's code.
-        with progress(f"checking {name}", as_json), author_code("the check cannot run", target):
-            given = partial(
-                check,
-                subject,
-                level=level,
-                seed=seed,
-                hosts=hosts or None,
-                properties=properties,
-                sanitize=sanitize,
-                model=model,
-            )
-            if isinstance(subject, Path) or subject.is_formula:
-                reports.append(given())
-            else:
-                reports.append(_check_kernel(subject, given, CheckReport(name, level, seed), target, sanitize))
+        options: dict[str, Any] = {"hosts": hosts or None, "properties": properties, "sanitize": sanitize}
+        # Operators of one package share a process, so that frameworks are imported once.
+        apart = isolate and any(isinstance(one, Operator) and may_crash(one) for one in subjects)
+        with CheckProcess() as process:
+            for subject in subjects:
+                name = subject.name if isinstance(subject, Path) else subject.qualified_name
+                # A kernel's reference and cases are the author's code.
+                with progress(f"checking {name}", as_json), author_code("the check cannot run", target):
+                    if isinstance(subject, Operator) and apart:
+                        reports.append(CheckReport(name, level, seed))
+                        check_apart(process, subject, reports[-1], options)
+                    else:
+                        reports.append(check(subject, level, seed=seed, model=model, isolate=isolate, **options))
     passed = all(report.passed for report in reports)
 
     def text() -> None:
@@ -161,25 +166,6 @@ def _subjects(target: str) -> list[Path] | list[Operator]:
             raise ArgumentError("there is no such model", where=target)
         return [path]
     return load_operators(target)
-
-
-def _check_kernel(
-    operator: Operator, given: Callable[..., object], report: CheckReport, target: str, sanitize: tuple[str, ...]
-) -> CheckReport:
-    """Check what may crash; the sanitizers, which find the line, run in processes of their own anyway."""
-    from opforge.cli._apart import check_apart
-    from opforge.verify._signals import how_to_find
-    from opforge.verify.checking import collect
-    from opforge.verify.sanitize import sanitized
-
-    def fill(into: CheckReport) -> None:
-        with author_code("the check cannot run", target):
-            given(report=into)
-
-    hint = None if sanitize else how_to_find(target)
-    if not check_apart(report, fill, hint) and sanitize:
-        collect(report, "sanitize", partial(sanitized, operator, sanitize, report.seed))
-    return report
 
 
 def _check_stranger(
