@@ -1,6 +1,7 @@
 // autocast.h: the operator's declared rule under autocast. promote: floating inputs take the widest dtype
 // among them. f32: half inputs become float32. lower: float32 inputs become autocast's dtype. none: no kernel
-// here. Float64 inputs are left alone by f32 and lower, as in PyTorch's own rules.
+// here. Float64 inputs are left alone by f32 and lower, as in PyTorch's own rules. The autocast that counts
+// is that of the device on which the call runs: a number on the CPU beside CUDA tensors follows theirs.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -25,6 +26,7 @@ struct AutocastKernel final : c10::OperatorKernel {
     Tensors tensors;
     Counts counts;
     collect_inputs(self->plan, *stack, base, &tensors, &counts);
+    if (!runs_here(tensors)) return handle.callBoxed(stack);
     const at::ScalarType target = target_of(tensors);
     for (at::Tensor& tensor : tensors) {
       if (tensor.is_floating_point() && (rule == Rule::kPromote || tensor.scalar_type() != at::kDouble)) {
@@ -46,6 +48,17 @@ struct AutocastKernel final : c10::OperatorKernel {
   }
 
  private:
+  // See call_device: CUDA where any tensor lies there.
+  bool runs_here(const Tensors& tensors) const {
+    bool all = true, any = false;
+    for (const at::Tensor& tensor : tensors) {
+      const bool here = tensor.device().type() == device;
+      all = all && here;
+      any = any || here;
+    }
+    return device == at::kCPU ? all : any;
+  }
+
   at::ScalarType target_of(const Tensors& tensors) const {
     if (rule == Rule::kFloat32) return at::kFloat;
     if (rule == Rule::kLower) return at::autocast::get_autocast_dtype(device);

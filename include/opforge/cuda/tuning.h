@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { OPFORGE_TUNING_CLASSES = 8 };
+enum { OPFORGE_TUNING_CLASSES = 8, OPFORGE_TUNING_DEVICES = 16 };
 
 typedef struct opforge_choice {
   int32_t threads; /* of a block */
@@ -21,11 +21,12 @@ typedef struct opforge_choice {
   int32_t reserved;
 } opforge_choice;
 
-/* choices[c] is for calls of class c: see opforge::cuda::size_class. */
+/* choices[d][c] is for calls of class c on device d: see opforge::cuda::size_class. GPUs of one process may
+ * be of different kinds. Those beyond the last row are launched as the kernel thinks best. */
 typedef struct opforge_tuning {
   uint32_t size;  /* of this struct */
-  uint32_t count; /* classes that are filled in; 0 = none, nothing need be looked up */
-  opforge_choice choices[OPFORGE_TUNING_CLASSES];
+  uint32_t count; /* choices that are filled in; 0 = none, nothing need be looked up */
+  opforge_choice choices[OPFORGE_TUNING_DEVICES][OPFORGE_TUNING_CLASSES];
 } opforge_tuning;
 
 #ifdef __cplusplus
@@ -57,8 +58,10 @@ inline int64_t elements_of(const opforge_arguments* arguments) {
 // The choice for a call whose tensors have so many elements together, inputs and outputs.
 inline opforge_choice tuned(const opforge_context* context, int64_t elements) {
   const opforge_tuning* tuning = static_cast<const opforge_tuning*>(context->kernel_data);
-  if (tuning == nullptr || tuning->count == 0) return opforge_choice{0, 0, 0, 0};
-  return tuning->choices[size_class(elements)];
+  const int32_t device = context->device.id;
+  if (tuning == nullptr || tuning->count == 0 || device < 0 || device >= OPFORGE_TUNING_DEVICES)
+    return opforge_choice{0, 0, 0, 0};
+  return tuning->choices[device][size_class(elements)];
 }
 
 inline opforge_choice tuned(const opforge_context* context, const opforge_arguments* inputs,

@@ -1,19 +1,22 @@
 """What `opforge tune` measured, kept in the cache, and handed to the kernels of a library when it is loaded.
 
-A file per device and driver, ``tuning/v1/<device>-<driver>.json`` under the cache folder, with a row per operator,
-content of its library, dtypes and class of size (``opforge/cuda/tuning.h``). Kernels read what stands in the
-``opforge_tuning`` behind ``opforge_kernel.data``.
+A file per kind of device and driver, ``tuning/v1/<device>-<driver>.json`` under the cache folder, with a row per
+operator, content of its library, dtypes and class of size (``opforge/cuda/tuning.h``). Kernels read what stands in the
+``opforge_tuning`` behind ``opforge_kernel.data``, which has a row per device of the process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
 import re
+import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ctypes import c_int32, c_uint32
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opforge._files import whole_file
 from opforge.build import abi, cuda_driver
 from opforge.build.cache import cache_dir
-from opforge.errors import InternalError
+from opforge.errors import ArgumentError, InternalError
 from opforge.schema.dtypes import DType
 
 if TYPE_CHECKING:
@@ -30,9 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLASSES",
+    "DEVICES",
     "Choice",
     "apply_stored",
     "load_choices",
+    "require_writable",
     "row_name",
     "set_choice",
     "size_class",
@@ -41,6 +46,8 @@ __all__ = [
 ]
 
 CLASSES: Final = 8
+DEVICES: Final = 16
+"""Of a process, from the first on, for which choices can be kept."""
 _LAYOUT: Final = "v1"
 
 
@@ -64,7 +71,7 @@ class _Choice(ctypes.Structure):
 
 
 class _Tuning(ctypes.Structure):
-    _fields_ = (("size", c_uint32), ("count", c_uint32), ("choices", _Choice * CLASSES))
+    _fields_ = (("size", c_uint32), ("count", c_uint32), ("choices", _Choice * CLASSES * DEVICES))
 
 
 def size_class(elements: int) -> int:
@@ -73,8 +80,14 @@ def size_class(elements: int) -> int:
     return 0 if bits < 12 else min((bits - 12) // 3 + 1, CLASSES - 1)
 
 
-def set_choice(kernel: LibraryKernel, klass: int, choice: Choice) -> None:
+def set_choice(kernel: LibraryKernel, klass: int, choice: Choice, device: int | None = None) -> None:
     """Let a kernel of a CUDA library use this choice for calls of a class from now on; no call may be under way.
+
+    Args:
+        kernel: of a CUDA library.
+        klass: of size.
+        choice: how it is launched.
+        device: the number of a device in this process; None = on all.
 
     Raises:
         InternalError: the kernel cannot be tuned, or there is no such class.
@@ -82,8 +95,9 @@ def set_choice(kernel: LibraryKernel, klass: int, choice: Choice) -> None:
     table = _table(kernel)
     if table is None or not 0 <= klass < CLASSES:
         raise InternalError("a kernel without a table of choices", where="set_choice", got=f"class {klass}")
-    table.choices[klass] = _Choice(choice.threads, choice.items, choice.variant, 0)
-    table.count = sum(any((c.threads, c.items, c.variant)) for c in table.choices)
+    for number in range(DEVICES) if device is None else (device,):
+        table.choices[number][klass] = _Choice(choice.threads, choice.items, choice.variant, 0)
+    table.count = sum(any((c.threads, c.items, c.variant)) for row in table.choices for c in row)
 
 
 def _table(kernel: LibraryKernel) -> _Tuning | None:
@@ -112,7 +126,7 @@ def load_choices(path: Path) -> dict[str, Choice]:
         return {name: _choice(row["choice"]) for name, row in content["rows"].items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         warnings.warn(
             f"{path} is no record of tuning ({error}); kernels run untuned: run `opforge tune` again, or remove it",
             RuntimeWarning,
@@ -133,45 +147,78 @@ def store_choices(device: str, driver: str, rows: Iterable[tuple[str, Choice, Ma
 
     Returns:
         The file.
+
+    Raises:
+        ArgumentError: it cannot be written.
     """
     path = tuning_file(device, driver)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # two tuners at once: neither loses the other's rows
+    with _locked(path), whole_file(path) as temporary:
         try:
             known = json.loads(path.read_text(encoding="utf-8"))["rows"]
             known = dict(known) if isinstance(known, dict) else {}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             known = {}
         for name, choice, measured in rows:
             known[name] = {"choice": asdict(choice), **measured}
-        with whole_file(path) as temporary:
-            text = json.dumps({"device": device, "driver": driver, "rows": known}, indent=1, sort_keys=True)
-            temporary.write_text(text + "\n", encoding="utf-8")
-    finally:
-        os.close(handle)
+        text = json.dumps({"device": device, "driver": driver, "rows": known}, indent=1, sort_keys=True)
+        temporary.write_text(text + "\n", encoding="utf-8")
     return path
 
 
-def apply_stored(library: LoadedLibrary) -> int:
-    """Hand the choices stored for this machine's device to the kernels of a library; return how many there were.
+def require_writable(device: str, driver: str) -> Path:
+    """Return the file of a device after seeing that it can be written; to be asked before minutes of measuring.
 
-    The driver is asked for the device only where something has been measured here at all. With several devices those
-    of the first one count: choices change times, never results.
+    Raises:
+        ArgumentError: it cannot.
+    """
+    path = tuning_file(device, driver)
+    with _locked(path):
+        tempfile.TemporaryFile(dir=path.parent).close()
+    return path
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock beside a file of choices: two tuners at once lose none of each other's rows."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise ArgumentError(
+            "what is measured cannot be kept",
+            where=str(path),
+            expected="a folder that can be written, with room in it",
+            got=error,
+            hint="name one in OPFORGE_CACHE, or mend this one's permissions",
+        ) from error
+
+
+def apply_stored(library: LoadedLibrary) -> int:
+    """Hand the choices stored for this machine's devices to the kernels of a library; return how many there were.
+
+    Each device gets those of its own kind. The driver is asked for them only where something has been measured here
+    at all.
     """
     kernels = [(o, k) for o in library.operators.values() for k in o.kernels if _table(k) is not None]
     if not kernels or not any((cache_dir() / "tuning" / _LAYOUT).glob("*.json")):
         return 0
-    devices = cuda_driver.find_devices().devices
-    if not devices:
-        return 0
-    stored = load_choices(tuning_file(devices[0].name, devices[0].driver))
+    devices = cuda_driver.find_devices().devices[:DEVICES]
+    files = {device: tuning_file(device.name, device.driver) for device in devices}
+    stored = {file: load_choices(file) for file in set(files.values())}
     count = 0
-    for operator, kernel in kernels if stored else ():
-        for klass in range(CLASSES):
-            choice = stored.get(row_name(operator, kernel, library.content_hash, klass))
-            if choice is not None:
-                set_choice(kernel, klass, choice)
-                count += 1
+    for operator, kernel in kernels if any(stored.values()) else ():
+        names = [row_name(operator, kernel, library.content_hash, klass) for klass in range(CLASSES)]
+        for device, file in files.items():
+            for klass, name in enumerate(names):
+                choice = stored[file].get(name)
+                if choice is not None:
+                    set_choice(kernel, klass, choice, device.ordinal)
+                    count += 1
     return count

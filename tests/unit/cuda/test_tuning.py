@@ -16,9 +16,10 @@ from opforge.build import abi, cuda_driver, load_library, tuning
 from opforge.build.toolchain import find_compiler
 from opforge.build.tuning import Choice
 from opforge.cuda import emulate_operators
-from opforge.errors import InternalError
+from opforge.errors import ArgumentError, InternalError
 from opforge.frameworks import numpy_host
-from opforge.ops import swish
+from opforge.ops import mish, swish
+from tests.unit.cuda.test_launch import Call
 
 pytestmark = pytest.mark.compiler
 INCLUDE = Path(opforge.__file__).parents[2] / "include"
@@ -29,7 +30,7 @@ PROGRAM = r"""
 #include "opforge/cuda/tuning.h"
 int main() {
   std::printf("%zu %zu %zu %d", sizeof(opforge_choice), sizeof(opforge_tuning), offsetof(opforge_tuning, choices),
-              OPFORGE_TUNING_CLASSES);
+              OPFORGE_TUNING_CLASSES * 100 + OPFORGE_TUNING_DEVICES);
   for (long long n : {0LL, 1LL, 4095LL, 4096LL, 32767LL, 32768LL, 1LL << 26, (1LL << 27) - 1, 1LL << 40})
     std::printf(" %d", opforge::cuda::size_class(n));
 }
@@ -56,13 +57,13 @@ def test_the_struct_and_the_classes_are_those_of_the_header(tmp_path):
     got = [int(word) for word in subprocess.run([made], capture_output=True, text=True, check=True).stdout.split()]
     sizes = [ctypes.sizeof(tuning._Choice), ctypes.sizeof(tuning._Tuning), tuning._Tuning.choices.offset]
     numbers = [0, 1, 4095, 4096, 32767, 32768, 1 << 26, (1 << 27) - 1, 1 << 40]
-    assert got == [*sizes, tuning.CLASSES, *map(tuning.size_class, numbers)]
+    assert got == [*sizes, tuning.CLASSES * 100 + tuning.DEVICES, *map(tuning.size_class, numbers)]
     assert [tuning.size_class(n) for n in numbers] == [0, 0, 0, 1, 1, 2, 5, 5, 7]
 
 
-def copied(folder):
+def copied(folder, operator=swish):
     """Give a library of its own, since a process keeps what it has loaded."""
-    built = emulate_operators([swish]).path
+    built = emulate_operators([operator]).path
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(built, folder / "swish.so"))
 
@@ -102,12 +103,55 @@ def test_what_is_stored_reaches_the_library_that_is_loaded(tmp_path, cache, devi
     second = load_library(copied(tmp_path / "second"))
     address = second.operator(swish.key).kernel_for(((2, 32),), abi.DEVICE_CUDA).data
     table = tuning._Tuning.from_address(address)
-    assert (table.count, table.choices[2].threads, table.choices[2].items) == (1, 512, 2)
+    assert (table.count, table.choices[0][2].threads, table.choices[0][2].items) == (1, 512, 2)
     assert tuning._Tuning.from_address(kernel.data).count == 0
     assert tuning.apply_stored(first) == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"rows": 3}', '{"rows": {"a": {"choice": {"threads": -1}}}}'])
+def test_each_device_gets_the_choices_of_its_kind(tmp_path, cache, monkeypatch):
+    kinds = ["Small GPU", "Large GPU", "Small GPU", "GPU that nothing is known of"]
+    rows = tuple(cuda_driver.Device(k, name, 90, 4, 1 << 30, 1 << 16, "13000") for k, name in enumerate(kinds))
+    monkeypatch.setattr(cuda_driver, "find_devices", lambda: cuda_driver.Found(rows))
+    first = load_library(copied(tmp_path / "first", mish))
+    operator = first.operator(mish.key)
+    kernel = operator.kernel_for(((2, 32),), abi.DEVICE_CUDA)
+    klass = tuning.size_class(2 * 5000)
+    name = tuning.row_name(operator, kernel, first.content_hash, klass)
+    tuning.store_choices("Small GPU", "13000", [(name, Choice(64), {})])
+    tuning.store_choices("Large GPU", "13000", [(name, Choice(512), {})])
+    assert tuning.apply_stored(first) == 3
+    table = tuning._Tuning.from_address(kernel.data)
+    assert [table.choices[k][klass].threads for k in range(5)] == [64, 512, 64, 0, 0]
+    assert table.count == 3
+    tuning.set_choice(kernel, klass, Choice(2048), 1)  # no block is so large: device 1 reads its own row
+    assert Call(first.path, 5000, device=(abi.DEVICE_CUDA, 0)).run() == 0
+    call = Call(first.path, 5000, device=(abi.DEVICE_CUDA, 1))
+    assert (call.run(), call.words.partition(":")[0]) == (7, "cudaErrorInvalidConfiguration (9)")
+
+
+@pytest.mark.parametrize("taken", ["tuning", "tuning/v1", "tuning/v1/some-gpu-9000-13000.json"])
+def test_what_cannot_be_kept_is_said_before_anything_is_measured(cache, device, taken):
+    file = cache / taken
+    file.parent.mkdir(parents=True)
+    if taken.endswith(".json"):
+        file.mkdir()
+    else:
+        file.touch()
+    words = r"what is measured cannot be kept(?s:.*)a folder that can be written(?s:.*)Errno(?s:.*)OPFORGE_CACHE"
+    for ask in (tuning.require_writable, lambda *of: tuning.store_choices(*of, [])):
+        with pytest.raises(ArgumentError, match=words) as caught:
+            ask(device.name, device.driver)
+        assert caught.value.where == str(cache / "tuning/v1/some-gpu-9000-13000.json")
+
+
+def test_a_folder_that_can_be_written_stays_as_it_was(cache, device):
+    file = tuning.require_writable(device.name, device.driver)
+    assert [path.suffix for path in file.parent.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 100_000, "[]", '{"rows": 3}', '{"rows": {"a": {"choice": {"threads": -1}}}}']
+)
 def test_a_damaged_file_counts_as_not_measured(tmp_path, cache, device, text):
     file = tuning.tuning_file(device.name, device.driver)
     file.parent.mkdir(parents=True)

@@ -1,6 +1,8 @@
 """Tensors on CUDA: dispatch, stream, guard, devices, memory and errors, with emulated kernels over host memory."""
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from opforge.build import load_library
 from opforge.build.plan import plan_library
 from opforge.cuda import emulate_operators
 from opforge.errors import ArgumentError, UnsupportedError
+from opforge.frameworks.torch._calls import _convert
 from tests.unit.torch.host_cuda import HostCuda, host_cuda, on_cuda, view
 
 pytestmark = pytest.mark.compiler
@@ -27,17 +30,24 @@ def gate(x, w, *, slope: float = 0.5):
     return of.where(x > w, of.tanh(x * w), slope * x)
 
 
+@of.formula("test.torchcuda::Between")
+def between(x, low, high):
+    """Three tensors."""
+    return of.minimum(of.maximum(x, low), high)
+
+
 @pytest.fixture(scope="module")
 def cuda(tmp_path_factory: pytest.TempPathFactory) -> HostCuda:
     with host_cuda(tmp_path_factory.mktemp("cuda")) as found:
         opforge.torch.register(gate)
+        opforge.torch.register(between)
         yield found
 
 
 @pytest.fixture(scope="module")
 def kernels(cuda: HostCuda) -> ctypes.CDLL:
     """Give the operators their emulated kernels, in a library that comes after the one for the CPU."""
-    emulated = emulate_operators(plan_library([gate]).operators)
+    emulated = emulate_operators(plan_library([gate, between]).operators)
     opforge.torch.register_library(load_library(emulated.path))
     return emulated.load()
 
@@ -205,20 +215,67 @@ def test_second_derivatives_take_the_dispatcher(cuda, kernels):
     np.testing.assert_allclose(view(first.detach()), right.detach().numpy(), rtol=1e-5)
 
 
+@contextlib.contextmanager
+def autocast(**dtypes: torch.dtype) -> Iterator[None]:
+    """Switch autocast on for devices; torch.autocast asks a real CUDA."""
+    before = {device: torch.get_autocast_dtype(device) for device in dtypes}
+    for device, dtype in dtypes.items():
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, dtype)
+    try:
+        yield
+    finally:
+        for device, dtype in before.items():
+            torch.set_autocast_enabled(device, False)
+            torch.set_autocast_dtype(device, dtype)
+
+
 @pytest.mark.parametrize("cast", [torch.float16, torch.bfloat16])
 def test_autocast(cuda, kernels, cast):
     x, w = arrays((6,), (6,))
-    before = torch.get_autocast_dtype("cuda")
-    torch.set_autocast_enabled("cuda", True)
-    torch.set_autocast_dtype("cuda", cast)
-    try:
+    with autocast(cuda=cast):
         y = gate(on_cuda(x), on_cuda(w))
         assert gate(torch.from_numpy(x), torch.from_numpy(w)).dtype == torch.float32  # that of the CPU is off
-    finally:
-        torch.set_autocast_enabled("cuda", False)
-        torch.set_autocast_dtype("cuda", before)
     assert y.dtype == cast
     np.testing.assert_allclose(view(y).astype(np.float32), on_cpu(x, w), atol=3e-2)
+
+
+HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
+
+
+@pytest.mark.parametrize(
+    ("on", "all_cuda", "mixed", "all_cpu"),
+    [
+        ({"cpu": BRAIN}, SINGLE, SINGLE, BRAIN),
+        ({"cuda": HALF}, HALF, HALF, SINGLE),
+        ({"cpu": BRAIN, "cuda": HALF}, HALF, HALF, BRAIN),
+    ],
+)
+def test_the_autocast_of_the_device_that_the_call_runs_on_counts(cuda, kernels, on, all_cuda, mixed, all_cpu):
+    """A number on the CPU beside CUDA tensors follows their autocast, in either place."""
+    x = arrays((6,))[0]
+    there, number, here = on_cuda(x), torch.tensor(0.3), torch.from_numpy(x)
+    with autocast(**on):
+        found = [gate(there, there), gate(there, number), gate(number, there), gate(here, number)]
+        whole = gate(on_cuda(x.astype(np.float64)), torch.tensor(0.3, dtype=torch.float64))
+    assert [y.dtype for y in found] == [all_cuda, mixed, mixed, all_cpu]
+    assert [y.device.type for y in found] == ["cuda", "cuda", "cuda", "cpu"]
+    assert whole.dtype == torch.float64  # left alone, as in PyTorch's own rules
+    np.testing.assert_allclose(view(found[1]).astype(np.float32), on_cpu(x, np.float32(0.3)), atol=3e-2)
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_python_number_goes_where_the_call_runs(cuda, kernels, device):
+    """A tensor of no dimensions on the CPU may stand first; it says nothing of where the call runs."""
+    x = np.float32([-1, 0.5, 2])
+    given = (torch.tensor(0.25), 0, on_cuda(x, device))
+    assert _convert(between, given)[1].device == torch.device("cuda", device)
+    cuda.allocated.clear()
+    y = between(*given)
+    assert y.device == torch.device("cuda", device)
+    np.testing.assert_array_equal(view(y), np.float32([-1, 0.25, 0.25]))
+    numbers = [there for shape, _, there in cuda.allocated if shape == ()]
+    assert numbers == [device, device]  # the Python number, and the value of the tensor
 
 
 def test_what_the_launch_says_is_raised(cuda, kernels):

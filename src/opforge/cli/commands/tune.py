@@ -57,6 +57,7 @@ def command(
     rows: list[Tuned] = []
     session = Session(gpu)
     device = session.device
+    tuning.require_writable(device.name, device.driver)
     with session, author_code("the operator cannot be tuned", target):
         operators = load_operators(target)
         chosen = wanted_dtypes([one for operator in operators for one in (operator, *operator.derived)], dtypes)

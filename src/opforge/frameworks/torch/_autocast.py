@@ -3,6 +3,9 @@
 promote: floating inputs are cast to the widest dtype among them. f32: half inputs are cast to float32. lower: float32
 inputs are cast to autocast's dtype. none: inputs stay as they are. Float64 inputs are left alone by f32 and lower, as
 in PyTorch's own rules. The casts are recorded by autograd, so each gradient comes back in its input's own dtype.
+
+The autocast that counts is that of the device on which the call runs: a number on the CPU beside CUDA tensors follows
+theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ def _make_kernel(entry: Entry, device: str, key: str) -> Callable[..., Any]:
     without_autocast = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def kernel(keyset: Any, *arguments: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        target = _target(rule, arguments, device)
+        target = _target(rule, arguments, device) if _runs_here(arguments, device) else None
         if target is not None:
             arguments = tuple(_cast(argument, target, rule) for argument in arguments)
         with torch._C._ExcludeDispatchKeyGuard(without_autocast):
@@ -39,9 +42,19 @@ def _make_kernel(entry: Entry, device: str, key: str) -> Callable[..., Any]:
     return kernel
 
 
-def _floating(arguments: Any) -> list[torch.Tensor]:  # noqa: ANN401
+def _runs_here(arguments: Any, device: str) -> bool:  # noqa: ANN401
+    """Return whether the call runs on the device: on CUDA where any tensor lies there."""
+    here = [tensor.device.type == device for tensor in _tensors(arguments)]
+    return all(here) if device == "cpu" else any(here)
+
+
+def _tensors(arguments: Any) -> list[torch.Tensor]:  # noqa: ANN401
     flat = [t for a in arguments for t in (a if isinstance(a, list | tuple) else (a,))]
-    return [t for t in flat if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    return [t for t in flat if isinstance(t, torch.Tensor)]
+
+
+def _floating(arguments: Any) -> list[torch.Tensor]:  # noqa: ANN401
+    return [tensor for tensor in _tensors(arguments) if tensor.is_floating_point()]
 
 
 def _target(rule: str, arguments: Any, device: str) -> torch.dtype | None:  # noqa: ANN401

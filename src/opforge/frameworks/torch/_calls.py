@@ -145,8 +145,9 @@ def _second_try(
 def _convert(operator: Operator, tensors: Sequence[Any]) -> list[Any]:
     """Turn numbers and arrays into tensors.
 
-    A Python number takes the dtype that its type variable has elsewhere, and lies where the tensors are. An array
-    stays on the CPU: nothing moves data between devices unasked.
+    A Python number takes the dtype that its type variable has elsewhere, and lies where the call runs: on CUDA where
+    any tensor does, since one of no dimensions may stand on the CPU beside it. An array stays on the CPU: nothing
+    moves data between devices unasked.
     """
     if all(isinstance(value, torch.Tensor) for value in tensors):
         return list(tensors)
@@ -156,7 +157,7 @@ def _convert(operator: Operator, tensors: Sequence[Any]) -> list[Any]:
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, torch.Tensor):
                 dtypes.setdefault(parameter.type, item.dtype)
-                device = device or item.device
+                device = item.device if device is None or device.type == "cpu" else device
 
     def convert(value: Any, kind: str) -> Any:  # noqa: ANN401
         if value is None or isinstance(value, torch.Tensor):
