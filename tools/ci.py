@@ -27,8 +27,7 @@ STAGES: tuple[Stage, ...] = (
     (("tools",),),
     (("environment",), ("native",)),
     (("ready",),),
-    (("fuzz", "sanitize", "cross"), ("lint", "engines", "executorch")),
-    (("cuda",),),
+    (("fuzz", "sanitize", "cross"), ("lint", "engines", "executorch", "cuda")),
     (("test",),),
 )
 """Targets of make. Stages come one after the other; the lanes of a stage run at once, each of steps in their order."""

@@ -64,10 +64,7 @@ def measure(
         whole: whether to go on for the seconds where 5000 runs take less, with runs in between that nobody watches.
     """
     given = dict(inputs)
-    for _ in range(2):
-        started = time.perf_counter_ns()
-        session.run(given)
-        once = max(time.perf_counter_ns() - started, 1)
+    once = int(max(_times(session, given, 2).min(), 1))  # the less of two: others on the machine only add
     wanted = runs if runs is not None else max(20, round(seconds * 5e8 / once))
     count = max(1, wanted if runs is not None else min(_MOST_RUNS, wanted))
     apart = wanted // count if whole else 1

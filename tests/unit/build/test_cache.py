@@ -113,7 +113,7 @@ def test_content_hash_does_not_depend_on_the_folder(tmp_path):
 def test_eight_processes_make_one_result(tmp_path):
     folder = write_scale(tmp_path / "package", "Concurrent")
     children = [run_child(folder) for _ in range(8)]
-    outputs = [child.communicate(timeout=120) for child in children]
+    outputs = [child.communicate(timeout=600) for child in children]
     assert all(child.returncode == 0 for child in children), outputs
     assert len({out for out, _ in outputs}) == 1
     built = list(cache_dir().rglob("*.so"))
@@ -123,11 +123,11 @@ def test_eight_processes_make_one_result(tmp_path):
 
 def test_killed_build_leaves_no_lock(tmp_path):
     slow = tmp_path / "slow"
-    slow.write_text('#!/bin/sh\ncase "$*" in *-dM*) ;; *) sleep 30 ;; esac\nexec g++ "$@"\n')
+    slow.write_text('#!/bin/sh\ncase "$*" in *-dM*) ;; *) sleep 120 ;; esac\nexec g++ "$@"\n')
     slow.chmod(0o755)
     folder = write_scale(tmp_path / "package", "Killed")
     child = run_child(folder, CXX=str(slow))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not list(cache_dir().rglob("tmp-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     work = list(cache_dir().rglob("tmp-*"))
@@ -137,27 +137,27 @@ def test_killed_build_leaves_no_lock(tmp_path):
     # The same build (the same compiler, by its path), now fast, gets the lock at once.
     slow.write_text('#!/bin/sh\nexec g++ "$@"\n')
     start = time.monotonic()
-    out, err = run_child(folder, CXX=str(slow)).communicate(timeout=60)
+    out, err = run_child(folder, CXX=str(slow)).communicate(timeout=110)
     assert "[2.0, 2.0, 2.0]" in out, err
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 100
     assert not any(w.exists() for w in work)
 
 
 def test_interrupted_build_takes_its_compilers_along(tmp_path):
     marker = f"opforge-test-{os.getpid()}"
     slow = tmp_path / "slow"
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *-dM*) exec g++ "$@" ;; esac\nsh -c "sleep 60; echo {marker}"\n')
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *-dM*) exec g++ "$@" ;; esac\nsh -c "sleep 300; echo {marker}"\n')
     slow.chmod(0o755)
     folder = write_scale(tmp_path / "package", "Interrupted")
     child = run_child(folder, CXX=str(slow))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not running(marker) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert running(marker), "the compiler did not start"
     start = time.monotonic()
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=20)
-    assert time.monotonic() - start < 15
+    _, err = child.communicate(timeout=200)
+    assert time.monotonic() - start < 200
     assert "KeyboardInterrupt" in err
     assert not running(marker)
     assert not list(cache_dir().rglob("tmp-*"))

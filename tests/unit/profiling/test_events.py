@@ -152,7 +152,7 @@ def test_profiles_begin_and_end_while_others_run(tmp_path: Path, name: str) -> N
     for thread in threads:
         thread.start()
     rounds = 0
-    while time.monotonic() < ends:
+    while time.monotonic() < ends or rounds < 2:  # a machine that does other things may not come to a second one
         session.profile_events(100, every=1 + rounds % 3)
         session.node_times()
         events, lost = session.events()
@@ -162,4 +162,4 @@ def test_profiles_begin_and_end_while_others_run(tmp_path: Path, name: str) -> N
         rounds += 1
     for thread in threads:
         thread.join()
-    assert results == {expected} and rounds > 1
+    assert results == {expected}

@@ -250,14 +250,18 @@ def test_other_threads_run_while_a_kernel_computes(hand):
     watcher = threading.Thread(target=watch)
     watcher.start()
     time.sleep(0.02)
-    begin = time.perf_counter()
-    hand.wait(torch.ones(1), milliseconds=200)
-    end = time.perf_counter()
+    most = 0
+    for _ in range(10):  # where others keep the cores busy, the watcher may not come to one in time
+        begin = time.perf_counter()
+        hand.wait(torch.ones(1), milliseconds=200)
+        end = time.perf_counter()
+        assert end - begin >= 0.2
+        most = max(most, sum(begin < tick < end for tick in ticks))
+        if most >= 10:
+            break
     done.set()
     watcher.join()
-    during = [tick for tick in ticks if begin < tick < end]
-    assert end - begin >= 0.2
-    assert len(during) >= 10  # with the lock held there would be none
+    assert most >= 10  # with the lock held there would be none
 
 
 def test_many_threads_get_equal_results(hand):

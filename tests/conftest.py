@@ -1,0 +1,45 @@
+"""Every test draws the same numbers, whatever ran before it and in whichever process."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+from tests.soak import FACTOR
+
+try:
+    import hypothesis
+except ImportError:  # the tests on a GPU need none
+    pass
+else:
+    # Fixed examples, and no verdict by the clock; make soak draws others.
+    hypothesis.settings.register_profile(
+        "suite",
+        deadline=None,
+        derandomize=FACTOR == 1,
+        database=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("suite")
+
+_began: list[tuple[np.random.Generator, dict]] = []
+
+
+def pytest_collection_finish():
+    """Keep the states of generators that modules share among their tests."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("tests.", "benchmarks.")):
+            found = [value for value in vars(module).values() if isinstance(value, np.random.Generator)]
+            _began.extend((generator, generator.bit_generator.state) for generator in found)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Begin all generators anew."""
+    for generator, state in _began:
+        generator.bit_generator.state = state
+    random.seed(0)
+    np.random.seed(0)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)  # it begins with another seed in each process
