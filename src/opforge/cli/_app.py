@@ -16,6 +16,7 @@ from typing import TextIO
 import click
 
 import opforge
+from opforge._quiet import quiet_commands
 from opforge.cli._output import print_json
 from opforge.errors import CheckFailure, InternalError, OpforgeError
 
@@ -99,6 +100,7 @@ _FORKED = "os.fork() was called"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    quiet_commands()
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words
     with warnings.catch_warnings():

@@ -9,6 +9,8 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
+from opforge._quiet import quiet_commands
+
 __all__ = ["main"]
 
 
@@ -17,6 +19,7 @@ def main() -> None:
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)  # a compiler that outlives this process must not hold it open
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a script says again what it said before
+    quiet_commands()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
     try:

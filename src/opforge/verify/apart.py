@@ -104,8 +104,7 @@ class CheckProcess:
         """The process, started if need be."""
         if self._process is None:
             self._pipe, theirs = Pipe()
-            # What TensorFlow logs while it is imported is no result.
-            environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONPATH": import_paths()}
+            environment = {**os.environ, "PYTHONPATH": import_paths()}
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "opforge.verify._checker", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),

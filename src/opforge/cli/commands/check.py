@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,7 +120,6 @@ def command(
     # What is wrong in the environment is wrong use, not an operator that fails.
     jit_mode()
     default_profile()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow logs while it is imported is no result
     load_packages(packages)
     reports = []
     if reference is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from opforge._quiet import quiet
 from opforge.engines._inputs import array_for, check_names
 from opforge.engines._protocol import Array, NodeTime, TensorInfo
 from opforge.engines.litert._adapter import DEFINED, Kernels, define
@@ -95,7 +96,8 @@ class Session:
                 _add_text(litert, options, "xnnpack", f"num_threads = {threads}\n")
             self._kernels.add(options)
             try:
-                self._compiled = litert.make("CreateCompiledModel", environment, model, options)
+                with quiet():  # its XNNPACK says that it is there, and knows no setting
+                    self._compiled = litert.make("CreateCompiledModel", environment, model, options)
             except UnsupportedError as problem:
                 raise self._kernels.failure() or UnsupportedError(
                     "LiteRT cannot compile the model", where=self._where, got=problem.got
