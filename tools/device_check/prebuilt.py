@@ -139,7 +139,7 @@ def build_fake_driver(out: Path) -> Path:
     """Compile the fake driver."""
     source, target = Path(__file__).with_name("fake_driver.cpp"), out / DRIVER
     if not target.is_file() or target.stat().st_mtime < source.stat().st_mtime:
-        command = [*find_compiler().command, "-std=c++17", "-O1", "-fPIC", "-shared", source, "-o", target]
+        command = [*find_compiler().command, "-std=c++17", "-O1", "-fPIC", "-shared", source, "-o", target, "-ldl"]
         subprocess.run(command, check=True)
     return target
 

@@ -14,8 +14,8 @@
 #ifndef __CUDACC_RTC__  // which compiles for the device alone
 #include <cuda_runtime.h>
 
+#include "opforge/cuda/formula.h"
 #include "opforge/cuda/launch.h"
-#include "opforge/cuda/tuning.h"
 #endif
 
 namespace opforge {
@@ -151,53 +151,67 @@ __global__ void combine(Space space, int operand, Parts parts, const V* sums) {
 #ifndef __CUDACC_RTC__
 // ---- launching
 
-// Blocks and threads for so many elements, or vectors of them.
-struct Grid {
-  unsigned blocks, threads;
-  template <class Kernel>
-  Grid(int64_t count, const opforge_choice& choice, Kernel kernel) {
-    const int64_t items = choice.items > 0 ? choice.items : 1;
-    threads = choice.threads > 0 ? static_cast<unsigned>(choice.threads) : static_cast<unsigned>(kThreads);
-    // Found with one kernel of the formula, while another may need more registers. What no kernel takes is CUDA's to
-    // refuse.
-    if (choice.threads > kThreads && choice.threads <= 1024) {
-      cudaFuncAttributes is = {};
-      const bool fits = cudaFuncGetAttributes(&is, kernel) == cudaSuccess && choice.threads <= is.maxThreadsPerBlock;
-      if (!fits) threads = static_cast<unsigned>(kThreads);
+// The kernels of formula F with T = S, launched by their names.
+template <class F, class S>
+class NamedKernels : public Launch {
+ public:
+  using Launch::Launch;
+  using B = Body<F, S>;
+  static constexpr int kWidth = 16 / B::kMost;
+
+  int most_threads(FormulaKernel which) {
+    switch (which) {
+      case kWide:
+        return most(dense<F, S, kWidth>);
+      case kDense:
+        return most(dense<F, S, 1>);
+      case kStrided32:
+        return most(strided<F, S, uint32_t>);
+      default:
+        return most(strided<F, S, uint64_t>);
     }
-    const int64_t of_block = items * threads;
-    blocks = blocks_of((count + of_block - 1) / of_block);
+  }
+  void values(FormulaKernel which, Grid grid, const Space& space, uint32_t wanted) {
+    switch (which) {
+      case kWide:
+        dense<F, S, kWidth><<<grid.blocks, grid.threads, 0, stream()>>>(space, wanted);
+        break;
+      case kDense:
+        dense<F, S, 1><<<grid.blocks, grid.threads, 0, stream()>>>(space, wanted);
+        break;
+      case kStrided32:
+        strided<F, S, uint32_t><<<grid.blocks, grid.threads, 0, stream()>>>(space, wanted);
+        break;
+      default:
+        strided<F, S, uint64_t><<<grid.blocks, grid.threads, 0, stream()>>>(space, wanted);
+    }
+  }
+  void partial(FormulaKernel which, Grid grid, const Space& space, int output, const Parts& parts, void* sums) {
+    if constexpr (B::sums()) {
+      if (which == kPartial32)
+        cuda::partial<F, S, uint32_t><<<grid.blocks, grid.threads, 0, stream()>>>(space, output, parts, sums);
+      else
+        cuda::partial<F, S, uint64_t><<<grid.blocks, grid.threads, 0, stream()>>>(space, output, parts, sums);
+    }
+  }
+  void combine(FormulaKernel which, Grid grid, const Space& space, int operand, const Parts& parts, const void* sums) {
+    if constexpr (B::sums()) {
+      using V = typename B::V;
+      const V* of = static_cast<const V*>(sums);
+      if (which == kCombine32)
+        cuda::combine<S, V, uint32_t><<<grid.blocks, grid.threads, 0, stream()>>>(space, operand, parts, of);
+      else
+        cuda::combine<S, V, uint64_t><<<grid.blocks, grid.threads, 0, stream()>>>(space, operand, parts, of);
+    }
+  }
+
+ private:
+  template <class Kernel>
+  static int most(Kernel kernel) {
+    cudaFuncAttributes is = {};
+    return cudaFuncGetAttributes(&is, kernel) == cudaSuccess ? is.maxThreadsPerBlock : 0;
   }
 };
-
-template <class F, class S>
-void launch_values(const Space& space, uint32_t wanted, const opforge_choice& choice, cudaStream_t stream) {
-  using B = Body<F, S>;
-  constexpr int kWide = 16 / B::kMost;
-  const bool wide = space.dense && space.alignment % 16 == 0;
-  if (wide) {
-    const Grid grid((space.total + kWide - 1) / kWide, choice, dense<F, S, kWide>);
-    dense<F, S, kWide><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
-  } else if (space.dense) {
-    const Grid grid(space.total, choice, dense<F, S, 1>);
-    dense<F, S, 1><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
-  } else if (space.small) {
-    const Grid grid(space.total, choice, strided<F, S, uint32_t>);
-    strided<F, S, uint32_t><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
-  } else {
-    const Grid grid(space.total, choice, strided<F, S, uint64_t>);
-    strided<F, S, uint64_t><<<grid.blocks, grid.threads, 0, stream>>>(space, wanted);
-  }
-}
-
-template <class F, class S, class Index>
-void launch_sum(const Space& space, int which, const Parts& parts, void* sums, cudaStream_t stream) {
-  partial<F, S, Index>
-      <<<blocks_of(parts.elements * parts.count), kThreads, 0, stream>>>(space, which, parts, sums);
-  using V = typename Body<F, S>::V;
-  combine<S, V, Index><<<blocks_for(parts.elements), kThreads, 0, stream>>>(space, Body<F, S>::kIn + which, parts,
-                                                                           static_cast<const V*>(sums));
-}
 
 template <class E>
 struct TypeOf;
@@ -229,38 +243,11 @@ template <class F, class S>
 opforge_status elementwise(opforge_context* context, const opforge_arguments* inputs, const opforge_arguments* outputs,
                            const opforge_attribute* attributes) {
   using B = Body<F, S>;
-  Space space;
-  const FormulaShape formula = {B::kIn, B::kAt, B::kOut, DtypesOf<S, typename F::Inputs>::kRow,
-                                DtypesOf<S, typename F::Outputs>::kRow, F::kSumTo};
-  char reason[200];
-  opforge_status status = bind(formula, inputs, outputs, attributes, &space, reason, sizeof reason);
-  if (status != OPFORGE_STATUS_OK) return fail(context, status, reason);
-  status = same_device(context, inputs, "input");
-  if (status == OPFORGE_STATUS_OK) status = same_device(context, outputs, "output");
-  if (status != OPFORGE_STATUS_OK) return status;
-  Launch launch(context, space.work());
-  if (!launch) return launch.status();
-  const uint32_t summed = space.summed_outputs(), values = space.wanted & ~summed;
-  if (space.total > 0 && values != 0) {
-    Space flat = space;
-    flat.collapse(values, B::kIn, B::kOut);
-    launch_values<F, S>(flat, values, tuned(context, inputs, outputs), launch.stream());
-  }
-  for (int which = 0; B::sums() && which < B::kOut; ++which) {
-    if ((summed >> which & 1u) == 0) continue;
-    Space sorted = space;
-    const Parts parts = sorted.sort_for_sum(which, B::kIn, B::kOut);
-    if (parts.elements == 0) continue;
-    void* sums = launch.scratch(static_cast<size_t>(parts.elements * parts.count) * sizeof(typename B::V));
-    if (sums == nullptr) break;
-    if constexpr (B::sums()) {
-      if (sorted.small)
-        launch_sum<F, S, uint32_t>(sorted, which, parts, sums, launch.stream());
-      else
-        launch_sum<F, S, uint64_t>(sorted, which, parts, sums, launch.stream());
-    }
-  }
-  return launch.finish();
+  const Formula formula = {{B::kIn, B::kAt, B::kOut, DtypesOf<S, typename F::Inputs>::kRow,
+                            DtypesOf<S, typename F::Outputs>::kRow, F::kSumTo},
+                           B::kMost,
+                           sizeof(typename B::V)};
+  return run_formula<NamedKernels<F, S>>(formula, context, inputs, outputs, attributes);
 }
 
 #endif  // __CUDACC_RTC__

@@ -17,7 +17,7 @@ from opforge.build.toolchain import Compiler, find_compiler
 from opforge.codegen import Unit, kernel_units, table_unit
 from opforge.codegen.units import cpp_string
 
-__all__ = ["Recipe", "build", "build_library", "current_content"]
+__all__ = ["Recipe", "build", "build_library", "content_hash", "current_content"]
 
 
 def build_library(
@@ -92,7 +92,7 @@ def build(plan: LibraryPlan, recipe: Recipe) -> Path:
     def make(folder: Path) -> Made:
         objects, files, words = compile_units(recipe.compiler, units, recipe.effort + recipe.flags, folder, where)
         files = [file for file in files if recipe.depends_on(file)]
-        content = _content_hash(plan, units, files)
+        content = content_hash(plan, units, files)
         facts = {"OPFORGE_CONTENT_HASH": content, "OPFORGE_BUILD": recipe.text}
         defined = tuple(f"-D{name}={cpp_string(value)}" for name, value in facts.items())
         final = replace(table, flags=(*table.flags, *defined))
@@ -112,7 +112,7 @@ def current_content(plan: LibraryPlan, library: Path) -> str | None:
     try:
         record = json.loads(library.with_suffix(".json").read_text(encoding="utf-8"))
         files = [Path(name) for name in record["sources"]]
-        return _content_hash(plan, kernel_units(plan.operators), files) if files else None
+        return content_hash(plan, kernel_units(plan.operators), files) if files else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -126,7 +126,7 @@ def _primary_key(recipe: Recipe) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _content_hash(plan: LibraryPlan, units: list[Unit], files: list[Path]) -> str:
+def content_hash(plan: LibraryPlan, units: Sequence[Unit], files: Sequence[Path]) -> str:
     """Hash what the library computes: declarations, generated formulas, and the sources read, wherever they lie."""
     digest = hashlib.sha256()
     for operator in plan.operators:

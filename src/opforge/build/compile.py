@@ -16,7 +16,7 @@ from opforge.build.toolchain import Compiler
 from opforge.codegen.units import Unit
 from opforge.errors import ArgumentError, BuildError, ToolchainError
 
-__all__ = ["compile_units", "link", "read_depfile"]
+__all__ = ["compile_units", "link", "processors", "read_depfile"]
 
 # One unit of generated code takes a second or two; an author's may take long, but not forever.
 _TIMEOUT_SECONDS = 600.0
@@ -34,7 +34,7 @@ def compile_units(
     """
     for unit in units:
         (folder / unit.name).write_text(unit.text, encoding="utf-8")
-    workers = max(1, min(len(units), _processors()))
+    workers = max(1, min(len(units), processors()))
     running = _Processes()
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -113,7 +113,8 @@ def _shorten(text: str) -> str:
     return "\n".join("    " + line for line in kept)
 
 
-def _processors() -> int:
+def processors() -> int:
+    """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

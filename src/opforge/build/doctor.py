@@ -14,7 +14,8 @@ from pathlib import Path
 from opforge._environment import isa, thread_count
 from opforge._paths import include_dir, library_dir, runtime_library
 from opforge.build.cache import cache_dir
-from opforge.build.cuda.builder import find_host_compiler
+from opforge.build.cuda.builder import cuda_compiler, find_host_compiler
+from opforge.build.cuda.launcher import find_launcher
 from opforge.build.cuda.nvrtc import find_nvrtc
 from opforge.build.cuda.toolkit import driver_release, find_toolkit
 from opforge.build.cuda_driver import find_devices
@@ -135,20 +136,42 @@ def _cuda() -> DoctorRow:
         host = find_host_compiler(toolkit)
     except ToolchainError as error:
         return DoctorRow("CUDA compiler", "optional", f"{error.what}\n{error.got}", error.hint or "")
-    detail = f"{toolkit}, with {host.kind} {host.version}"
+    return _serves(
+        "CUDA compiler", f"{toolkit}, with {host.kind} {host.version}", toolkit.runs_here, "install a toolkit"
+    )
+
+
+def _serves(name: str, detail: str, runs_here: bool, hint: str) -> DoctorRow:
+    """Say whether what a compiler builds runs on this machine's driver."""
     driver = driver_release()
-    if driver is not None and not toolkit.runs_here:
-        detail += f"\nthe driver here serves CUDA {driver[0]}.{driver[1]}: what it builds does not run on this machine"
-        hint = f"update the driver, or install a toolkit of CUDA {driver[0]}"
-        return DoctorRow("CUDA compiler", "optional", detail, hint)
-    return DoctorRow("CUDA compiler", "ok", detail)
+    if driver is None or runs_here:
+        return DoctorRow(name, "ok", detail)
+    detail += f"\nthe driver here serves CUDA {driver[0]}.{driver[1]}: what it builds does not run on this machine"
+    return DoctorRow(name, "optional", detail, f"update the driver, or {hint} of CUDA {driver[0]}")
 
 
 def _nvrtc() -> DoctorRow:
     try:
-        return DoctorRow("NVRTC", "ok", str(find_nvrtc()))
+        nvrtc = find_nvrtc()
     except ToolchainError as error:
         return DoctorRow("NVRTC", "optional", f"{error.what}\n{error.got}", error.hint or "")
+    return _serves("NVRTC", str(nvrtc), nvrtc.runs_here, "install nvidia-cuda-nvrtc")
+
+
+def _cuda_kernels() -> DoctorRow:
+    """Say what compiles kernels for a GPU when they are first called."""
+    wanted = cuda_compiler()
+    by_nvcc, by_nvrtc = _cuda().state == "ok", _nvrtc().state == "ok"
+    if by_nvcc and wanted != "nvrtc":
+        return DoctorRow("CUDA kernels", "ok", "nvcc compiles them")
+    if by_nvrtc and wanted != "nvcc":
+        return DoctorRow(
+            "CUDA kernels", "ok", f"NVRTC compiles formulas, {find_launcher()} launches them; no .cu source"
+        )
+    reason = "no compiler" if wanted == "auto" else f"OPFORGE_CUDA_COMPILER={wanted}, which is not there"
+    return DoctorRow(
+        "CUDA kernels", "optional", f"{reason}: only libraries built ahead run on a GPU", "pip install 'opforge[cuda]'"
+    )
 
 
 def _gpu() -> DoctorRow:
@@ -166,6 +189,7 @@ _LOOKS: dict[str, Callable[[], DoctorRow]] = {
     "C++ compiler": _compiler,
     "CUDA compiler": _cuda,
     "NVRTC": _nvrtc,
+    "CUDA kernels": _cuda_kernels,
     "GPU": _gpu,
     "headers": _headers,
     "libopforge": _runtime,

@@ -13,13 +13,11 @@ from opforge.build.cache import compiler_words
 from opforge.build.compile import compile_units
 from opforge.build.cuda.architectures import chosen_architectures, gencode
 from opforge.build.cuda.builder import build_cuda_library, find_host_compiler, nvcc_compiler, nvcc_flags
-from opforge.build.cuda.nvrtc import compile_formula, find_nvrtc
 from opforge.build.cuda.toolkit import find_toolkit
 from opforge.build.plan import plan_library
 from opforge.codegen import Unit
-from opforge.codegen.units import dtype_choices
 from opforge.cuda.resources import LIMITS, Occupancy, Resources, best_block, occupancy, read_resources
-from opforge.errors import ArgumentError, ToolchainError
+from opforge.errors import ArgumentError
 from opforge.schema import Operator
 
 __all__ = [
@@ -80,25 +78,7 @@ def resources_of_operators(operators: Sequence[Operator], architectures: Sequenc
         ToolchainError: there is no nvcc, and no NVRTC or an operator that is no formula.
         BuildError: the compiler refuses a source.
     """
-    plan = plan_library(operators)
-    try:
-        find_host_compiler(find_toolkit())
-    except ToolchainError:
-        if not all(operator.is_formula for operator in plan.operators):
-            raise
-        return _of_formulas(plan.operators, architectures)
-    return resources_of_library(build_cuda_library(plan, architectures=architectures))
-
-
-def _of_formulas(operators: Sequence[Operator], architectures: Sequence[str] | None) -> list[Resources]:
-    chosen = chosen_architectures(architectures, find_nvrtc().architectures())
-    rows = []
-    for operator in operators:
-        for (dtype,) in dtype_choices(operator):
-            for one in chosen:
-                if one.startswith("sm_"):
-                    rows += read_resources(compile_formula(operator, dtype.name, one).words)
-    return rows
+    return resources_of_library(build_cuda_library(plan_library(operators), architectures=architectures))
 
 
 def resources_of_source(path: Path, architectures: Sequence[str] | None, flags: Sequence[str] = ()) -> list[Resources]:

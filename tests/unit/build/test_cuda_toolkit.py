@@ -344,9 +344,9 @@ def test_headers_of_a_package_below_the_toolkit_are_depended_on(toolkit, recipe)
 
 
 def test_processors_make_no_other_library(recipe, monkeypatch):
-    monkeypatch.setattr(of_builder, "_processors", lambda: 2)
+    monkeypatch.setattr(of_builder, "processors", lambda: 2)
     few = recipe()
-    monkeypatch.setattr(of_builder, "_processors", lambda: 64)
+    monkeypatch.setattr(of_builder, "processors", lambda: 64)
     many = recipe()
     assert few.effort != many.effort
     assert many.effort[0].startswith("--threads=")

@@ -1,4 +1,7 @@
-"""Build the CUDA kernels of a planned library with nvcc: machine code of chosen architectures, PTX, static runtime."""
+"""Build the CUDA kernels of a planned library: machine code of chosen architectures, and PTX.
+
+nvcc compiles all of them and links CUDA's runtime in; where it is not there, or too new for the driver, NVRTC compiles those of formulas.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from opforge._paths import include_dir
 from opforge.build.builder import Recipe, build
+from opforge.build.compile import processors
 from opforge.build.cuda.architectures import chosen_architectures, gencode
+from opforge.build.cuda.launcher import build_with_nvrtc, nvrtc_runs_here
 from opforge.build.cuda.toolkit import Toolkit, find_toolkit
 from opforge.build.flags import Profile, default_profile, link_flags, shown_flags
 from opforge.build.plan import LibraryPlan
@@ -18,9 +24,9 @@ from opforge.build.toolchain import Compiler, find_compiler, probe_compiler
 from opforge.codegen import Unit, kernel_units, table_unit
 from opforge.codegen.cpp_dispatch import has_kernels
 from opforge.codegen.units import cpp_string
-from opforge.errors import Candidate, ToolchainError, UnsupportedError
+from opforge.errors import ArgumentError, Candidate, ToolchainError, UnsupportedError
 
-__all__ = ["build_cuda_library", "cuda_plan", "find_host_compiler", "nvcc_compiler", "nvcc_flags"]
+__all__ = ["build_cuda_library", "cuda_compiler", "cuda_plan", "find_host_compiler", "nvcc_compiler", "nvcc_flags"]
 
 _COMPRESSES = (13, 0)
 
@@ -42,22 +48,64 @@ def build_cuda_library(
         architectures: "sm_80" and the like; PTX of the newest is added. None: those of this machine's devices, else
             sm_80 and sm_90.
         profile: how it rounds; None = the default. strict keeps multiply and add apart in an author's kernels too.
-        extra: more flags of nvcc.
+        extra: more flags of nvcc, which alone takes them.
 
     Raises:
-        ToolchainError: no toolkit serves, or no C++ compiler that it takes; each candidate is listed.
+        ToolchainError: no compiler serves, or no C++ compiler that nvcc takes; each candidate is listed.
         UnsupportedError: no operator of the plan has a CUDA kernel.
-        ArgumentError: an architecture that nvcc does not know.
+        ArgumentError: an architecture that the compiler does not know, or a wrong ``OPFORGE_CUDA_COMPILER``.
         BuildError: the compiler or linker refuses.
     """
     plan = cuda_plan(plan)
-    toolkit = find_toolkit()
-    host = find_host_compiler(toolkit)
+    wanted = "nvcc" if extra else cuda_compiler()
+    try:
+        if wanted == "nvrtc":
+            return build_with_nvrtc(plan, architectures=architectures)
+        toolkit = find_toolkit()
+        host = find_host_compiler(toolkit)
+    except ToolchainError as error:
+        if wanted != "auto" or plan.kernel_operators:
+            raise
+        missing = error
+    else:
+        if wanted == "nvcc" or toolkit.runs_here or architectures or plan.kernel_operators or not nvrtc_runs_here():
+            return _build_with_nvcc(plan, toolkit, host, architectures, profile, extra)
+        return build_with_nvrtc(plan, architectures=architectures)
+    try:
+        return build_with_nvrtc(plan, architectures=architectures)
+    except ToolchainError as error:
+        got = f"{missing.got}\n  and {error.what}: {error.got or error.where}"
+        raise ToolchainError(
+            missing.what, where=missing.where, expected=missing.expected, got=got, hint=missing.hint
+        ) from error
+
+
+def cuda_compiler() -> Literal["auto", "nvcc", "nvrtc"]:
+    """Return what ``OPFORGE_CUDA_COMPILER`` names: auto takes nvcc where it is, else NVRTC for formulas.
+
+    Raises:
+        ArgumentError: the value is none of these.
+    """
+    value = os.environ.get("OPFORGE_CUDA_COMPILER") or "auto"
+    for name in ("auto", "nvcc", "nvrtc"):
+        if value == name:
+            return name
+    raise ArgumentError("unknown value", where="OPFORGE_CUDA_COMPILER", expected="auto, nvcc or nvrtc", got=value)
+
+
+def _build_with_nvcc(
+    plan: LibraryPlan,
+    toolkit: Toolkit,
+    host: Compiler,
+    architectures: Sequence[str] | None,
+    profile: Profile | None,
+    extra: Sequence[str],
+) -> Path:
     chosen = chosen_architectures(architectures, toolkit.architectures)
     profile = profile or default_profile()
     embedded = f"-DOPFORGE_CUDA_ARCHITECTURES={cpp_string(' '.join(chosen))}"
     units = [_for(unit, chosen, profile) for unit in kernel_units(plan.operators, "cuda")]
-    threads = max(1, _processors() // max(1, min(len(units), _processors())))
+    threads = max(1, processors() // max(1, min(len(units), processors())))
     flags = (*nvcc_flags(toolkit, host), *extra, embedded)
     host_flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{include_dir()}", embedded)
     linked = (
@@ -175,7 +223,3 @@ def _for(unit: Unit, architectures: Sequence[str], profile: Profile) -> Unit:
     is_formula = "_dispatch." not in unit.name
     apart = ("-fmad=false",) if is_formula or profile == "strict" else ()
     return replace(unit, flags=(*unit.flags, *apart, *gencode(architectures, together=is_formula)))
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,23 +6,26 @@ import ctypes
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from opforge._paths import include_dir
 from opforge.build.cache import Made, open_cache
-from opforge.build.cuda.toolkit import toolkit_candidates
-from opforge.codegen.cuda import kernel_source
+from opforge.build.cuda.toolkit import driver_release, toolkit_candidates
+from opforge.codegen.cuda import formula_kernels
 from opforge.errors import BuildError, Candidate, ToolchainError
-from opforge.schema import Operator
+from opforge.schema.dtypes import DType
+from opforge.schema.operator import Operator
 
 __all__ = ["Compiled", "Nvrtc", "compile_formula", "device_headers", "find_nvrtc"]
 
-_HINT: Final = "pip install 'opforge[cuda]', or set CUDA_HOME"
+_HINT: Final = "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, or set CUDA_HOME"
+_OLDEST: Final = (12, 0)
 # What our headers include and NVRTC does not have.
 _HEADERS: Final = {
     "stdint.h": "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;\n"
@@ -32,6 +35,29 @@ _HEADERS: Final = {
     "stddef.h": "",
     "math.h": "",
 }
+# nv/target for those who have CUDA's headers but not CCCL's, as PyTorch's packages bring them: all that cuda_fp16.h and
+# cuda_bf16.h ask it.
+_SELECTED: Final = (53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121)
+_TARGET: Final = "\n".join(
+    [
+        "#pragma once",
+        "#define OPFORGE_NV_IS_DEVICE 1",
+        "#define OPFORGE_NV_IS_HOST 0",
+        *(
+            f"#if __CUDA_ARCH__ >= {number}0\n#define OPFORGE_NV_PROVIDES_SM_{number} 1\n"
+            f"#else\n#define OPFORGE_NV_PROVIDES_SM_{number} 0\n#endif"
+            for number in _SELECTED
+        ),
+        "#define OPFORGE_ALL(...) __VA_ARGS__",
+        "#define OPFORGE_TAKE_1(yes, no) OPFORGE_ALL yes",
+        "#define OPFORGE_TAKE_0(yes, no) OPFORGE_ALL no",
+        "#define OPFORGE_TAKE(which, yes, no) OPFORGE_TAKE_##which(yes, no)",
+        "#define OPFORGE_SELECT(which, yes, no) OPFORGE_TAKE(which, yes, no)",
+        "#define NV_IF_ELSE_TARGET(condition, yes, no) OPFORGE_SELECT(OPFORGE_##condition, yes, no)",
+        "#define NV_IF_TARGET(condition, yes) OPFORGE_SELECT(OPFORGE_##condition, yes, ())",
+        "",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +68,13 @@ class Compiled:
         image: machine code (for ``sm_80``) or PTX (for ``compute_80``).
         names: of the kernels in it, by their name in C++.
         words: what the compiler and ptxas said.
+        ptx: for the same architecture, ended by a zero.
     """
 
     image: bytes
     names: dict[str, str]
     words: str
+    ptx: bytes = b""
 
 
 class Nvrtc:
@@ -56,7 +84,10 @@ class Nvrtc:
         path: its file.
         version: such as "13.0".
         include_folders: of CUDA's headers.
+        headers: those that it is handed, by name.
     """
+
+    headers: Mapping[str, str] = MappingProxyType(_HEADERS)
 
     def __init__(self, path: Path, include_folders: tuple[Path, ...]) -> None:
         """Load it, with the library of built-in functions that some versions do not find by themselves."""
@@ -67,9 +98,23 @@ class Nvrtc:
         major, minor = c_int(0), c_int(0)
         self._check("nvrtcVersion", byref(major), byref(minor))
         self.path, self.version, self.include_folders = path, f"{major.value}.{minor.value}", include_folders
+        has_target = any((folder / "nv" / "target").is_file() for folder in include_folders)
+        self.headers = _HEADERS if has_target else {**_HEADERS, "nv/target": _TARGET}
 
     def __str__(self) -> str:
         return f"NVRTC {self.version} ({self.path})"
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Return major and minor version."""
+        major, minor = map(int, self.version.split("."))
+        return major, minor
+
+    @property
+    def runs_here(self) -> bool:
+        """Return whether the driver of this machine can run what it compiles; true where there is no driver."""
+        driver = driver_release()
+        return driver is None or self.release[0] <= driver[0]
 
     def architectures(self) -> tuple[str, ...]:
         """Return those that it compiles for, as ``sm_80``."""
@@ -97,9 +142,10 @@ class Nvrtc:
             BuildError: it refuses; the message carries its words.
         """
         program = c_void_p()
-        texts = (c_char_p * len(_HEADERS))(*(text.encode() for text in _HEADERS.values()))
-        files = (c_char_p * len(_HEADERS))(*(name.encode() for name in _HEADERS))
-        self._check("nvrtcCreateProgram", byref(program), source.encode(), where.encode(), len(_HEADERS), texts, files)
+        count = len(self.headers)
+        texts = (c_char_p * count)(*(text.encode() for text in self.headers.values()))
+        files = (c_char_p * count)(*(name.encode() for name in self.headers))
+        self._check("nvrtcCreateProgram", byref(program), source.encode(), where.encode(), count, texts, files)
         try:
             for kernel in kernels:
                 self._check("nvrtcAddNameExpression", program, kernel.encode())
@@ -115,10 +161,11 @@ class Nvrtc:
                 lowered = c_char_p()
                 self._check("nvrtcGetLoweredName", program, kernel.encode(), byref(lowered))
                 names[kernel] = (lowered.value or b"").decode()
-            image = self._text(program, "nvrtcGetCUBIN" if architecture.startswith("sm_") else "nvrtcGetPTX")
+            ptx = self._text(program, "nvrtcGetPTX")
+            image = self._text(program, "nvrtcGetCUBIN") if architecture.startswith("sm_") else ptx
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
-        return Compiled(image, names, words)
+        return Compiled(image, names, words, ptx)
 
     def _text(self, program: c_void_p, function: str) -> bytes:
         size = c_size_t(0)
@@ -136,23 +183,31 @@ class Nvrtc:
 
 @cache
 def find_nvrtc() -> Nvrtc:
-    """Return NVRTC from the environment's packages or a toolkit.
+    """Return NVRTC from the environment's packages or a toolkit; one that this machine's driver serves goes first.
 
     Raises:
         ToolchainError: there is none with CUDA's headers; each candidate is listed.
     """
     rejected = []
+    too_new: list[Nvrtc] = []
     for library in dict.fromkeys(_libraries()):
-        include = library.parent.parent / "include"
-        folders = tuple(f for f in (include, include / "cccl") if f.is_dir())
-        missing = [name for name in ("cuda_fp16.h", "nv/target") if not any((f / name).is_file() for f in folders)]
-        if missing:
-            rejected.append(Candidate(str(library), f"{', '.join(missing)} is not in {include}"))
+        folders = tuple(folder for folder in _folders(library) if folder.is_dir())
+        if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
+            rejected.append(Candidate(str(library), f"cuda_fp16.h is not in {_folders(library)[0]}"))
             continue
         try:
-            return Nvrtc(library, folders)
+            found = Nvrtc(library, folders)
         except (OSError, AttributeError, BuildError) as error:  # no library, of something else, or it fails at once
             rejected.append(Candidate(str(library), f"cannot be loaded: {error}"))
+            continue
+        if found.release < _OLDEST:
+            rejected.append(Candidate(str(library), f"NVRTC {found.version} is too old"))
+        elif found.runs_here:
+            return found
+        else:
+            too_new.append(found)
+    if too_new:  # what they compile may still be for another machine
+        return too_new[0]
     rows = "".join(f"\n    {c.name}: {c.reason}" for c in rejected) or " no libnvrtc.so anywhere"
     raise ToolchainError(
         "there is no NVRTC", expected="libnvrtc.so, of CUDA 12 or newer", got=f"candidates:{rows}", hint=_HINT
@@ -167,6 +222,13 @@ def _libraries() -> Iterator[Path]:
             yield from sorted((root / folder).glob("libnvrtc.so.*"), reverse=True)
 
 
+def _folders(library: Path) -> tuple[Path, ...]:
+    """Give the folders in which headers may lie, of a toolkit or of NVIDIA's packages: one per part before CUDA 13."""
+    root = library.parent.parent
+    include = root / "include"
+    return include, include / "cccl", *(root.parent / part / "include" for part in ("cuda_runtime", "cuda_cccl"))
+
+
 def device_headers() -> list[Path]:
     """Return every header of ours, for a kernel's source may include each."""
     return sorted(path for path in (include_dir() / "opforge").rglob("*") if path.is_file())
@@ -175,25 +237,32 @@ def device_headers() -> list[Path]:
 def compile_formula(operator: Operator, dtype: str, architecture: str) -> Compiled:
     """Return the kernels of a formula operator for one dtype and architecture, from the cache where they are there.
 
+    Args:
+        operator: the operator.
+        dtype: of its type variable, "" where it has none.
+        architecture: ``sm_80``, or for PTX alone ``compute_80``.
+
     Raises:
         ToolchainError: there is no NVRTC.
         BuildError: it refuses.
     """
     nvrtc = find_nvrtc()
-    source, kernels = kernel_source(operator, dtype)
+    kernels = formula_kernels(operator, (DType.parse(dtype),) if dtype else ())
     headers = device_headers()
-    parts = [str(nvrtc), *nvrtc.flags(architecture), source, *_HEADERS.values()]
+    parts = [str(nvrtc), *nvrtc.flags(architecture), kernels.source, *kernels.names, *nvrtc.headers.values()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     def make(folder: Path) -> Made:
-        compiled = nvrtc.compile(source, architecture, kernels, operator.key)
+        compiled = nvrtc.compile(kernels.source, architecture, kernels.names, operator.key)
         path = folder / "image.so"
-        head = json.dumps({"names": compiled.names, "words": compiled.words}).encode()
-        path.write_bytes(len(head).to_bytes(8, "little") + head + compiled.image)
+        facts = {"names": compiled.names, "words": compiled.words, "image": len(compiled.image)}
+        head = json.dumps(facts).encode()
+        path.write_bytes(len(head).to_bytes(8, "little") + head + compiled.image + compiled.ptx)
         return Made(path, headers, key)
 
     name = f"{operator.host_namespace}_{operator.host_name}_v{operator.since_version}_{dtype}_{architecture}"
     content = open_cache().built(name, key, make).read_bytes()
-    size = 8 + int.from_bytes(content[:8], "little")
-    head = json.loads(content[8:size])
-    return Compiled(content[size:], head["names"], head["words"])
+    start = 8 + int.from_bytes(content[:8], "little")
+    facts = json.loads(content[8:start])
+    end = start + facts["image"]
+    return Compiled(content[start:end], facts["names"], facts["words"], content[end:])
