@@ -34,8 +34,8 @@ constexpr ErrorKind kErrorKinds[] = {
     {kPtxTooNew, OPFORGE_STATUS_UNSUPPORTED, "the driver is older than the compiler of the kernels: "},
 };
 
-// CUDA's error as a status, with its name, number and text. `architectures`: what the library embeds; `more`: what
-// is known of the error besides.
+// CUDA's error as a status, with its name, number and text. `architectures`: what the library embeds; `more`:
+// what is known of the error besides.
 inline opforge_status fail(opforge_context* context, int error, const char* name, const char* said,
                            const char* architectures, const char* more = "") {
   ErrorKind kind = {0, OPFORGE_STATUS_INTERNAL, ""};

@@ -161,7 +161,7 @@ def test_empty_tensors_ask_for_no_driver(built, tmp_path, monkeypatch):
             {"INIT": "35"},
             0,
             3,
-            "no GPU: the NVIDIA driver does not start: CUDA_ERROR_INSUFFICIENT_DRIVER (35): the fake",
+            "no GPU: the NVIDIA driver does not start: CUDA_ERROR_INSUFFICIENT_DRIVER (35)",
         ),
         ({}, 1, 1, "no such GPU: CUDA_ERROR_INVALID_DEVICE (101): the fake driver refuses"),
         ({"FAIL": "cuLaunchKernel=719"}, 0, 7, "CUDA_ERROR_LAUNCH_FAILED (719): the fake driver refuses"),

@@ -1,6 +1,7 @@
 """Build the CUDA kernels of a planned library: machine code of chosen architectures, and PTX.
 
-nvcc compiles all of them and links CUDA's runtime in; where it is not there, or too new for the driver, NVRTC compiles those of formulas.
+nvcc compiles all of them and links CUDA's runtime in; where it is not there, or too new for the
+driver, NVRTC compiles those of formulas.
 """
 
 from __future__ import annotations
