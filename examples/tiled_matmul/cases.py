@@ -27,3 +27,16 @@ TOLERANCES = {
     "bf16": (2**-8, 1e-4, "summed in f32, rounded once to 8 bits"),
     "f16": (2**-11, 1e-4, "summed in f32, rounded once to 11 bits"),
 }
+
+TUNING = {
+    "TiledMatMul": {
+        "variants": ["cuBLAS"],
+        "cases": [
+            {
+                "name": name,
+                "inputs": {"left": {"shape": [m, k], "normal": 1.0}, "right": {"shape": [k, n], "normal": 1.0}},
+            }
+            for name, m, k, n in [("small", 64, 64, 64), ("medium", 512, 512, 512), ("large", 2048, 2048, 2048)]
+        ],
+    }
+}

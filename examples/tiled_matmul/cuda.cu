@@ -1,5 +1,7 @@
 // cuda.cu: the CUDA kernel of TiledMatMul. A block computes a tile of 64 x 64 sums; it takes 16 columns of `left` and
-// 16 rows of `right` at a time into shared memory, from where every element is read 64 times.
+// 16 rows of `right` at a time into shared memory, from where every element is read 64 times. Its other variant is
+// cuBLAS, which `opforge tune` measures against it.
+#include "opforge/cuda/cublas.h"
 #include "opforge/cuda/kernel.cuh"
 
 using opforge::cuda::compute_t;  // float for halves and float, double for double
@@ -13,6 +15,8 @@ constexpr int kEach = kTile / kSide;  // sums of a thread in each direction: 4 x
 // `left` is stored turned, [depth][row]: a warp stores 16 depths of 2 rows. With rows of 64 words all 16 depths would
 // fall into the same bank; with 66 they are 2 banks apart, and the two rows fill the gaps.
 constexpr int kPad = 2;
+
+constexpr int kByLibrary = 1;  // the variant that TUNING in cases.py names
 
 template <class T>
 __global__ void __launch_bounds__(kSide* kSide)
@@ -70,6 +74,16 @@ opforge::Status tiled_matmul(opforge::cuda::Context& context, View<const T, 2> l
                              View<T, 2> out) {
   auto launch = context.launch(out.size());
   if (!launch) return launch.status();
+  const opforge_choice choice = context.tuned(left, right, out);
+  if (choice.variant < 0 || choice.variant > kByLibrary)
+    return context.fail(OPFORGE_STATUS_UNSUPPORTED, "there is no variant %d: 1 is cuBLAS", choice.variant);
+  if (choice.variant == kByLibrary && left.shape(1) > 0) {  // an empty sum is not worth a call
+    opforge::cuda::Use<opforge::cuda::Cublas> library(launch, choice);
+    if (library)
+      opforge::cuda::gemm(library, launch, left.data(), right.data(), out.data(), out.shape(0), out.shape(1),
+                          left.shape(1));
+    if (!library.missed()) return launch.finish();
+  }
   const int64_t down = (out.shape(0) + kTile - 1) / kTile, across = (out.shape(1) + kTile - 1) / kTile;
   dim3 grid;
   if (!launch.grid(down * across, 1, 1, &grid)) return launch.status();

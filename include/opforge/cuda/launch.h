@@ -64,6 +64,8 @@ class Launch : public Call {
   }
 
   cudaStream_t stream() const { return static_cast<cudaStream_t>(context_->stream); }
+  opforge_context* context() const { return context_; }
+  using Call::refuse;
 
   // The grid of a kernel in which every block has its own work, or false beyond what CUDA can launch.
   bool grid(int64_t x, int64_t y, int64_t z, dim3* made) {

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <string>
@@ -172,6 +173,11 @@ __attribute__((visibility("hidden"))) void opforge_cuda_allow_shared(size_t byte
 __attribute__((visibility("hidden"))) int opforge_cuda_device(int device) {
   if (device >= 0) current_device = device;
   return current_device;
+}
+__attribute__((visibility("default"))) int opforge_cuda_capturing(int capturing) {
+  static std::atomic<int> now_capturing{0};
+  if (capturing >= 0) now_capturing = capturing;
+  return now_capturing;
 }
 __attribute__((visibility("default"))) int64_t opforge_cuda_launched(int* device, void** stream) {
   const std::lock_guard<std::mutex> lock(one_at_a_time());

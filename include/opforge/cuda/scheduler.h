@@ -58,6 +58,8 @@ int opforge_cuda_launch(dim3 grid, dim3 block, size_t dynamic, void* stream, con
 int64_t opforge_cuda_launched(int* device, void** stream);
 // The device that is current in this thread, which becomes `device` unless that is negative.
 int opforge_cuda_device(int device);
+// Whether streams say that a graph is captured, as tests of launchers want it; set by 0 or 1, asked by -1.
+int opforge_cuda_capturing(int capturing);
 
 int opforge_cuda_last_error(int clear);
 void opforge_cuda_set_error(int code);

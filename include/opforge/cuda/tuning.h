@@ -15,10 +15,10 @@ extern "C" {
 enum { OPFORGE_TUNING_CLASSES = 8, OPFORGE_TUNING_DEVICES = 16 };
 
 typedef struct opforge_choice {
-  int32_t threads; /* of a block */
-  int32_t items;   /* elements, or vectors, that a thread takes one after the other */
-  int32_t variant; /* 1, 2, ...: the operator's variants in the order of TUNING in its cases.py */
-  int32_t reserved;
+  int32_t threads;  /* of a block */
+  int32_t items;    /* elements, or vectors, that a thread takes one after the other */
+  int32_t variant;  /* 1, 2, ...: the operator's variants in the order of TUNING in its cases.py */
+  int32_t optional; /* not 0: the kernel's own ways where the variant is not to be had; 0: an error then */
 } opforge_choice;
 
 /* choices[d][c] is for calls of class c on device d: see opforge::cuda::size_class. GPUs of one process may

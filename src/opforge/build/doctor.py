@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from opforge._paths import include_dir, library_dir, runtime_library
 from opforge.build.cache import cache_dir
 from opforge.build.cuda.builder import cuda_compiler, find_host_compiler
 from opforge.build.cuda.launcher import find_launcher
+from opforge.build.cuda.libraries import LIBRARIES, DeviceLibrary
 from opforge.build.cuda.nvrtc import find_nvrtc
 from opforge.build.cuda.toolkit import driver_release, find_toolkit
 from opforge.build.cuda_driver import find_devices
@@ -174,6 +176,13 @@ def _cuda_kernels() -> DoctorRow:
     )
 
 
+def _device_library(library: DeviceLibrary) -> DoctorRow:
+    found = library.find()
+    if found is not None:
+        return DoctorRow(library.name, "ok", str(found))
+    return DoctorRow(library.name, "optional", f"no {' or '.join(library.files)} ({library.use})", library.hint)
+
+
 def _gpu() -> DoctorRow:
     found = find_devices()
     if not found.devices:
@@ -190,6 +199,7 @@ _LOOKS: dict[str, Callable[[], DoctorRow]] = {
     "CUDA compiler": _cuda,
     "NVRTC": _nvrtc,
     "CUDA kernels": _cuda_kernels,
+    **{library.name: partial(_device_library, library) for library in LIBRARIES},
     "GPU": _gpu,
     "headers": _headers,
     "libopforge": _runtime,

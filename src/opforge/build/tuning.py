@@ -67,7 +67,7 @@ class Choice:
 
 
 class _Choice(ctypes.Structure):
-    _fields_ = (("threads", c_int32), ("items", c_int32), ("variant", c_int32), ("reserved", c_int32))
+    _fields_ = (("threads", c_int32), ("items", c_int32), ("variant", c_int32), ("optional", c_int32))
 
 
 class _Tuning(ctypes.Structure):
@@ -80,7 +80,9 @@ def size_class(elements: int) -> int:
     return 0 if bits < 12 else min((bits - 12) // 3 + 1, CLASSES - 1)
 
 
-def set_choice(kernel: LibraryKernel, klass: int, choice: Choice, device: int | None = None) -> None:
+def set_choice(
+    kernel: LibraryKernel, klass: int, choice: Choice, device: int | None = None, *, optional: bool = False
+) -> None:
     """Let a kernel of a CUDA library use this choice for calls of a class from now on; no call may be under way.
 
     Args:
@@ -88,6 +90,8 @@ def set_choice(kernel: LibraryKernel, klass: int, choice: Choice, device: int | 
         klass: of size.
         choice: how it is launched.
         device: the number of a device in this process; None = on all.
+        optional: where the variant is not to be had (its library is not here), the kernel's own ways serve, as a
+            choice that was stored some day should; otherwise that is the call's error.
 
     Raises:
         InternalError: the kernel cannot be tuned, or there is no such class.
@@ -96,7 +100,7 @@ def set_choice(kernel: LibraryKernel, klass: int, choice: Choice, device: int | 
     if table is None or not 0 <= klass < CLASSES:
         raise InternalError("a kernel without a table of choices", where="set_choice", got=f"class {klass}")
     for number in range(DEVICES) if device is None else (device,):
-        table.choices[number][klass] = _Choice(choice.threads, choice.items, choice.variant, 0)
+        table.choices[number][klass] = _Choice(choice.threads, choice.items, choice.variant, int(optional))
     table.count = sum(any((c.threads, c.items, c.variant)) for row in table.choices for c in row)
 
 
@@ -219,6 +223,6 @@ def apply_stored(library: LoadedLibrary) -> int:
             for klass, name in enumerate(names):
                 choice = stored[file].get(name)
                 if choice is not None:
-                    set_choice(kernel, klass, choice, device.ordinal)
+                    set_choice(kernel, klass, choice, device.ordinal, optional=True)
                     count += 1
     return count

@@ -236,7 +236,7 @@ class Launcher:
     @property
     def scratch(self) -> list[int]:
         """Return the addresses of the scratch memory."""
-        return [address for address, _ in self._call.pool]
+        return [*(address for address, _ in self._call.pool), *self._call.outgrown]
 
     def __call__(self, stream: int = 0) -> None:
         """Launch on a stream.
@@ -256,7 +256,8 @@ class Launcher:
 class _DeviceCall(Call):
     """Arguments in device memory. Scratch memory of the first launch serves the later ones, so that they allocate none.
 
-    `pool` has (address, bytes) in the order in which a launch asks.
+    `pool` has (address, bytes) in the order in which a launch asks. A variant of the kernel may ask for more than the
+    one before it; what was too small for it, `outgrown`, may be in graphs that were captured, and is kept.
     """
 
     def __init__(self, session: Session, output_dtypes: list[DType]) -> None:
@@ -264,6 +265,7 @@ class _DeviceCall(Call):
         self.device = abi.Device(abi.DEVICE_CUDA, session.device.ordinal)
         self.session = session
         self.pool: list[tuple[int, int]] = []
+        self.outgrown: list[int] = []
         self.next_scratch = 0
 
     def fill(self, tensor: abi.Tensor, array: Any) -> None:  # noqa: ANN401 - a DeviceArray
@@ -284,8 +286,12 @@ class _DeviceCall(Call):
         if self.next_scratch == len(self.pool):
             self.pool.append((self.session.allocate(wanted), wanted))
         address, room = self.pool[self.next_scratch]
+        if room < wanted:
+            self.outgrown.append(address)
+            address = self.session.allocate(wanted)
+            self.pool[self.next_scratch] = (address, wanted)
         self.next_scratch += 1
-        return None if room < wanted else (address + alignment - 1) // alignment * alignment
+        return (address + alignment - 1) // alignment * alignment
 
 
 def _dense(shape: Sequence[int]) -> tuple[int, ...]:

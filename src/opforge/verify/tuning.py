@@ -8,11 +8,12 @@ kernel operator names::
             "variants": ["rows", "merged segments"],                 # choice.variant 1, 2 in cuda.cu
             "threads": [128, 256], "items": [1],                   # optional
             "cases": [{"name": ..., "inputs": {...}}],             # as in CASES; default: CASES
-            "kept": True,                                          # False: shown only, the kernel's own rule stays
+            "kept": True,  # False: shown only, the kernel's own rule stays; or a list of the variants that may be kept
         }
     }
 
-A choice that the kernel refuses, or that computes something else, is left out with its words.
+A choice that the kernel refuses, because the library that a variant calls is not here, say, or that computes something
+else, is left out with its words. So is one that is kept but gives other bits in every run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from opforge.errors import ArgumentError, OpforgeError
 from opforge.schema import DType, Operator
 from opforge.verify.cases import Case, arrays, case_of, cases_of, parameters, tolerance, tuning_of
 
-__all__ = ["Tuned", "tune_operator", "wanted_dtypes"]
+__all__ = ["Tuned", "tune_operator", "variants_of", "wanted_dtypes"]
 
 _THREADS: Final = (64, 128, 256, 512, 1024)
 _ITEMS: Final = (1, 2, 4)
@@ -46,6 +47,8 @@ _ROUNDS: Final = 9
 _LONG: Final = 200e-6
 """Seconds that one timed stretch takes at least, where launches are short."""
 _MOST_LAUNCHES: Final = 64
+_REPEATS: Final = 2
+"""Launches after the first whose bits must be its own."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,10 @@ class Tuned:
         dtypes: names, one per type variable.
         klass: class of size.
         shape: of the inputs that were measured with.
-        seconds: of the fastest choice.
+        seconds: of the choice.
         untuned: seconds of the kernel's own way.
-        choice: the fastest.
+        choice: the fastest of those that may be kept; of all where none may.
+        text: its name.
         variant: the name of its variant, "" for the kernel's own rule.
         tried: every choice as text -> seconds.
         refused: every choice that does not serve -> why.
@@ -74,6 +78,7 @@ class Tuned:
     seconds: float
     untuned: float
     choice: Choice
+    text: str
     variant: str
     tried: dict[str, float]
     refused: dict[str, str]
@@ -115,6 +120,7 @@ def tune_operator(
     largest: int = 1 << 27,
     seconds: float = 60.0,
     seed: int = 0,
+    variant: str = "",
 ) -> Iterator[Tuned]:
     """Measure every choice of the operator's kernels, let the library use the fastest, and give what was found.
 
@@ -127,6 +133,10 @@ def tune_operator(
         largest: elements of all tensors together, beyond which nothing is measured.
         seconds: after which no further point is begun.
         seed: of inputs and of the order of the rounds.
+        variant: the name of one that is asked for: it alone is measured beside the kernel's own way.
+
+    Raises:
+        UnsupportedError: `variant` cannot be had: the kernel's words say why.
     """
     until = time.monotonic() + seconds
     wanted = {DType.parse(name).name for name in dtypes} or {"f32", "f16", "bf16"}
@@ -149,7 +159,7 @@ def tune_operator(
             if 0 < launcher.elements <= largest:
                 klass = tuning.size_class(launcher.elements)
                 name = tuning.row_name(row, kernel, library.content_hash, klass)
-                yield _best(operator, session, launcher, kernel, klass, types, _shape(inputs), name, seed)
+                yield _best(operator, session, launcher, kernel, klass, types, _shape(inputs), name, seed, variant)
             session.close()
 
 
@@ -178,7 +188,28 @@ def _points(operator: Operator, largest: int) -> Iterator[Case]:
             yield Case(f"class {klass}", dict.fromkeys(names, spec))
 
 
-def _choices(operator: Operator) -> Iterator[tuple[Choice, str]]:
+def variants_of(operator: Operator) -> tuple[str, ...]:
+    """Return the names of an operator's variants, in the order of their numbers."""
+    return () if operator.formula is not None else tuple(tuning_of(operator).get("variants", ()))
+
+
+def _may_be_kept(operator: Operator, choice: Choice) -> bool:
+    kept = tuning_of(operator).get("kept", True) if operator.formula is None else True
+    if isinstance(kept, bool):
+        return kept
+    return not any(asdict(choice).values()) or (
+        choice.variant > 0 and variants_of(operator)[choice.variant - 1] in kept
+    )
+
+
+def _choices(operator: Operator, variant: str = "") -> Iterator[tuple[Choice, str]]:
+    number = variants_of(operator).index(variant) + 1 if variant else 0
+    for choice, text in _every_choice(operator):
+        if not variant or choice.variant == number or not any(asdict(choice).values()):
+            yield choice, text
+
+
+def _every_choice(operator: Operator) -> Iterator[tuple[Choice, str]]:
     yield Choice(), "as it is"
     if operator.formula is not None:
         for threads in _THREADS:
@@ -204,8 +235,9 @@ def _best(
     shape: str,
     name: str,
     seed: int,
+    variant: str,
 ) -> Tuned:
-    choices = dict((text, choice) for choice, text in _choices(operator))
+    choices = dict((text, choice) for choice, text in _choices(operator, variant))
     refused: dict[str, str] = {}
     first: list[Any] = []
     runs = {}
@@ -217,11 +249,13 @@ def _best(
                 first = found
             elif not _same(operator, first, found):
                 raise OpforgeError("it gives other values")
+            if choice.variant and _may_be_kept(operator, choice) and not _repeats(session, launcher, found):
+                raise OpforgeError("its results differ from run to run")
             runs[text] = _Timed(session, launcher)
         except OpforgeError as error:
-            if not first:
-                raise  # the kernel's own way fails: nothing to compare with
-            refused[text] = str(error).splitlines()[0]
+            if not first or variant:
+                raise  # the kernel's own way fails: nothing to compare with; or what was asked for
+            refused[text] = _reason(error)
             del choices[text]
     times: dict[str, list[float]] = {text: [] for text in choices}
     order, names = random.Random(seed), list(choices)
@@ -234,14 +268,12 @@ def _best(
         run.close()
     medians = {text: statistics.median(values) for text, values in times.items()}
     own = next(iter(choices))
-    best = min(medians, key=lambda text: medians[text])
+    keepable = [text for text, choice in choices.items() if _may_be_kept(operator, choice)]
+    best = min(keepable or medians, key=lambda text: medians[text])
     if medians[best] > _GAIN * medians[own]:
         best = own
-    known = tuning_of(operator)
-    kept = bool(known.get("kept", True))
-    tuning.set_choice(kernel, klass, choices[best] if kept else Choice())
-    variants = known.get("variants", ())
-    number = choices[best].variant
+    chosen = choices[best]
+    tuning.set_choice(kernel, klass, chosen if keepable else Choice(), optional=True)
     return Tuned(
         operator.key,
         tuple(d.name for d in types.values()),
@@ -249,13 +281,20 @@ def _best(
         shape,
         medians[best],
         medians[own],
-        choices[best],
-        variants[number - 1] if number else "",
+        chosen,
+        best,
+        variants_of(operator)[chosen.variant - 1] if chosen.variant else "",
         medians,
         refused,
         name,
-        kept,
+        bool(keepable),
     )
+
+
+def _reason(error: OpforgeError) -> str:
+    """Return the error's first line, and what it says was got: why a library could not be opened."""
+    lines = str(error).splitlines()
+    return "; ".join([lines[0], *(line.strip() for line in lines[1:] if line.strip().startswith("got:"))])
 
 
 class _Timed:
@@ -325,6 +364,12 @@ def _results(session: Session, launcher: Launcher) -> list[Any]:
         session.driver.fill(array.address, 0xFF, array.elements * array.dtype.itemsize)
     launcher()
     return [session.download(array) for array in launcher.outputs]
+
+
+def _repeats(session: Session, launcher: Launcher, found: Sequence[Any]) -> bool:
+    """Whether more launches give the bits of the first."""
+    runs = (_results(session, launcher) for _ in range(_REPEATS))
+    return all(a.tobytes() == b.tobytes() for run in runs for a, b in zip(run, found, strict=True))
 
 
 def _same(operator: Operator, first: Sequence[Any], found: Sequence[Any]) -> bool:

@@ -95,13 +95,43 @@ def test_a_choice_that_computes_something_else_is_left_out():
     assert not _same(custom_gelu, [x], [holed])
 
 
-def test_variants_of_sparse_matmul_are_seen_only():
+def test_which_variants_of_sparse_matmul_may_be_kept():
     from opforge.ops import sparse_matmul, sparse_matmul_grad_dense
     from opforge.verify.cases import case_of, tuning_of
-    from opforge.verify.tuning import _choices
+    from opforge.verify.tuning import _choices, _may_be_kept
 
     for operator in (sparse_matmul, sparse_matmul_grad_dense):
         known = tuning_of(operator)
-        assert known["kept"] is False
-        assert [case_of(operator, row).name for row in known["cases"]] == ["small", "medium", "many rows"]
-        assert [(c.variant, text) for c, text in _choices(operator)] == [(0, "as it is"), (1, "by rows"), (2, "merged")]
+        assert [case_of(operator, row).name for row in known["cases"]] == ["small", "medium", "many rows", "vector"]
+        assert [(c.variant, text) for c, text in _choices(operator)] == [
+            (0, "as it is"), (1, "by rows"), (2, "merged"), (3, "cuSPARSE"), (4, "cuSPARSE, any order"),
+        ]  # fmt: skip
+        assert [c.variant for c, _ in _choices(operator) if _may_be_kept(operator, c)] == [0, 3]
+        assert [text for _, text in _choices(operator, "cuSPARSE")] == ["as it is", "cuSPARSE"]
+
+
+def test_a_choice_whose_bits_differ_from_run_to_run():
+    from opforge.verify.tuning import _repeats
+
+    class Session:
+        driver = None
+
+        def __init__(self, runs):
+            self.runs = iter(runs)
+
+        def download(self, array):
+            return next(self.runs)
+
+    class Launcher:
+        outputs = (None,)
+
+        def __call__(self):
+            pass
+
+    same, other = np.ones(3, np.float32), np.nextafter(np.ones(3, np.float32), 2)
+    for runs, expected in (([same, same], True), ([same, other], False)):
+        session = Session(runs)
+        session.driver = type("Driver", (), {"fill": lambda *_: None})
+        launcher = Launcher()
+        launcher.outputs = (type("Array", (), {"address": 0, "elements": 3, "dtype": same.dtype})(),)
+        assert _repeats(session, launcher, [same]) is expected

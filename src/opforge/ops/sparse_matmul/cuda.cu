@@ -9,12 +9,18 @@
 // NaN everywhere, and is refused with the position where the environment has OPFORGE_CUDA_CHECK=1: that waits for the
 // device, which calls do not otherwise.
 #include "csr.cuh"
+#include "library.cuh"
 #include "multiply.cuh"
 #include "transpose.cuh"
 
 namespace csr {
 
 constexpr int kRun = 32;  // entries of a group, one after the other
+constexpr int kDotsByLibrary = 1;  // of the variants that TUNING in cases.py names
+
+inline Cusparse::Algorithm algorithm_of(int variant) {
+  return variant == kLibraryAnyOrder ? Cusparse::kFastest : Cusparse::kMergedRows;
+}
 
 // A lane's W columns from `column` on; those beyond the last are 0. The same columns whether or not packs can be
 // loaded, so that bits do not depend on it.
@@ -78,13 +84,20 @@ opforge::Status sparse_matmul(opforge::cuda::Context& context, csr::View<const T
                               csr::View<const I, 1> indices, csr::View<const I, 1> indptr,
                               csr::View<const T, 2> dense, csr::View<T, 2> out) {
   const csr::Matrix<T, I> a = csr::matrix(values.data(), indices, indptr, dense.shape(0));
-  const int variant = context.tuned(values, indices, indptr, dense, out).variant;
-  if (!csr::is_variant(variant)) return csr::refuse_variant(context, variant);
+  const opforge_choice choice = context.tuned(values, indices, indptr, dense, out);
+  if (!csr::is_variant(choice.variant)) return csr::refuse_variant(context, choice.variant);
   auto launch = context.launch(out.size());
   if (!launch) return launch.status();
   csr::Facts* facts = nullptr;
   if (const opforge::Status status = csr::find_facts(context, launch, a, &facts)) return status;
-  csr::multiply(context, a, dense.data(), out.shape(1), out.data(), facts, variant);
+  if (csr::is_library(choice.variant) && csr::is_for_library(a, out.shape(1))) {
+    csr::Library library(launch, choice);
+    if (library)
+      csr::multiply_by(library, context, launch, a, csr::Cusparse::kPlain, dense.data(), out.shape(1), out.data(), facts,
+                       csr::algorithm_of(choice.variant));
+    if (!library.missed()) return launch.finish();
+  }
+  csr::multiply(context, a, dense.data(), out.shape(1), out.data(), facts, csr::own_variant(choice.variant));
   return launch.finish();
 }
 
@@ -96,14 +109,26 @@ opforge::Status sparse_matmul_grad_dense(opforge::cuda::Context& context, csr::V
   const csr::Matrix<T, I> a = csr::matrix(values.data(), indices, indptr, out.shape(0));
   if (sizeof(I) == 4 && a.m > INT32_MAX)
     return context.fail("the transpose of %lld rows needs indices of 64 bits", static_cast<long long>(a.m));
-  const int variant = context.tuned(values, indices, indptr, dense, like, out).variant;
-  if (!csr::is_variant(variant)) return csr::refuse_variant(context, variant);
+  const opforge_choice choice = context.tuned(values, indices, indptr, dense, like, out);
+  if (!csr::is_variant(choice.variant)) return csr::refuse_variant(context, choice.variant);
   auto launch = context.launch(out.size());
   if (!launch) return launch.status();
   csr::Facts* facts = nullptr;
   if (const opforge::Status status = csr::find_facts(context, launch, a, &facts)) return status;
-  const csr::Matrix<T, I> turned = csr::transposed(context, launch, a, facts);
-  csr::multiply(context, turned, dense.data(), out.shape(1), out.data(), facts, variant);
+  const bool by_library = csr::is_library(choice.variant) && csr::is_for_library(a, out.shape(1));
+  // cuSPARSE can turn the matrix while it multiplies, but adds in any order then.
+  const bool is_turned = !by_library || choice.variant != csr::kLibraryAnyOrder;
+  csr::Matrix<T, I> turned = is_turned ? csr::transposed(context, launch, a, facts) : a;
+  if (by_library) {
+    csr::Library library(launch, choice);
+    if (library)
+      csr::multiply_by(library, context, launch, turned,
+                       is_turned ? csr::Cusparse::kPlain : csr::Cusparse::kTransposed, dense.data(), out.shape(1),
+                       out.data(), facts, csr::algorithm_of(choice.variant));
+    if (!library.missed()) return launch.finish();
+    if (!is_turned) turned = csr::transposed(context, launch, a, facts);
+  }
+  csr::multiply(context, turned, dense.data(), out.shape(1), out.data(), facts, csr::own_variant(choice.variant));
   return launch.finish();
 }
 
@@ -114,10 +139,18 @@ opforge::Status sparse_matmul_grad_values(opforge::cuda::Context& context, csr::
   constexpr int kWide = opforge::cuda::kPack<T>;
   const int64_t n = left.shape(1);
   const csr::Matrix<T, I> a = csr::matrix<T, I>(nullptr, indices, indptr, right.shape(0));
+  const opforge_choice choice = context.tuned(indices, indptr, left, right, out);
+  if (choice.variant < 0 || choice.variant > csr::kDotsByLibrary)
+    return context.fail(OPFORGE_STATUS_UNSUPPORTED, "there is no variant %d: 1 is cuSPARSE", choice.variant);
   auto launch = context.launch(out.size());
   if (!launch) return launch.status();
   csr::Facts* facts = nullptr;
   if (const opforge::Status status = csr::find_facts(context, launch, a, &facts)) return status;
+  if (choice.variant == csr::kDotsByLibrary && csr::is_for_library(a, n)) {
+    csr::Library library(launch, choice);
+    if (library) csr::dots_by(library, context, launch, a, left.data(), right.data(), n, out.data(), facts);
+    if (!library.missed()) return launch.finish();
+  }
   const int lanes = csr::shape_for<kWide>(n).lanes;
   const int64_t wanted = (a.entries + csr::kRun - 1) / csr::kRun * lanes;
   const unsigned blocks = opforge::cuda::blocks_for(wanted), threads = csr::block_for(wanted);

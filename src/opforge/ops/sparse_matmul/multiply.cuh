@@ -23,11 +23,15 @@ constexpr int kStaged = 32;    // entries of a group in shared memory at a time
 constexpr int kSegment = 256;  // rows and entries of a merged group
 constexpr int kUneven = 4;     // the longest row in terms of the mean above which segments are the better variant
 
-enum Variant { kByDevice, kByRows, kMerged };  // as TUNING in cases.py numbers them
+// As TUNING in cases.py numbers them. kLibrary adds in a fixed order, kLibraryAnyOrder in any.
+enum Variant { kByDevice, kByRows, kMerged, kLibrary, kLibraryAnyOrder };
 
-inline bool is_variant(int variant) { return variant >= kByDevice && variant <= kMerged; }
+inline bool is_variant(int variant) { return variant >= kByDevice && variant <= kLibraryAnyOrder; }
+inline bool is_library(int variant) { return variant >= kLibrary; }
+inline int own_variant(int variant) { return is_library(variant) ? static_cast<int>(kByDevice) : variant; }
 inline Status refuse_variant(Context& context, int variant) {
-  return context.fail(OPFORGE_STATUS_UNSUPPORTED, "there is no variant %d: 1 is by rows, 2 merged", variant);
+  return context.fail(OPFORGE_STATUS_UNSUPPORTED,
+                      "there is no variant %d: 1 is by rows, 2 merged, 3 cuSPARSE, 4 cuSPARSE in any order", variant);
 }
 
 __device__ inline bool is_merged(const Facts* facts, int64_t m, int64_t entries, int variant) {
