@@ -37,7 +37,7 @@ from opforge.errors import ArgumentError, OpforgeError
 from opforge.schema import DType, Operator
 from opforge.verify.cases import Case, arrays, case_of, cases_of, parameters, tolerance, tuning_of
 
-__all__ = ["Tuned", "tune_operator", "variants_of", "wanted_dtypes"]
+__all__ = ["Tuned", "agreed", "tune_operator", "variants_of", "wanted_dtypes"]
 
 _THREADS: Final = (64, 128, 256, 512, 1024)
 _ITEMS: Final = (1, 2, 4)
@@ -84,10 +84,34 @@ class Tuned:
     refused: dict[str, str]
     row: str = field(repr=False)
     kept: bool = True
+    choices: dict[str, Choice] = field(default_factory=dict, repr=False)
+    """Those that may be kept, by their names."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return asdict(self)
+        """Return what was found as plain data."""
+        return {name: value for name, value in asdict(self).items() if name != "choices"}
+
+
+def agreed(rows: Sequence[Tuned]) -> list[tuple[str, Choice, dict[str, Any]]]:
+    """Return what is to be kept, one row per name: of cases of one class, the choice that serves them best together.
+
+    Returns:
+        Name, choice, and what was measured (geometric means over the cases).
+    """
+    groups: dict[str, list[Tuned]] = {}
+    for row in rows:
+        if row.kept:
+            groups.setdefault(row.row, []).append(row)
+    found = []
+    for name, group in groups.items():
+        common = [text for text in group[0].choices if all(text in one.choices for one in group)]
+        means = {text: statistics.geometric_mean(max(one.tried[text], 1e-9) for one in group) for text in common}
+        best = min(common, key=lambda text: means[text])
+        if means[best] > _GAIN * means[common[0]]:
+            best = common[0]
+        measured = {"seconds": means[best], "untuned": means[common[0]], "shape": "; ".join(one.shape for one in group)}
+        found.append((name, group[0].choices[best], measured))
+    return found
 
 
 def wanted_dtypes(operators: Sequence[Operator], dtypes: Sequence[str]) -> tuple[str, ...]:
@@ -138,6 +162,7 @@ def tune_operator(
     Raises:
         UnsupportedError: `variant` cannot be had: the kernel's words say why.
     """
+    found: dict[str, list[Tuned]] = {}
     until = time.monotonic() + seconds
     wanted = {DType.parse(name).name for name in dtypes} or {"f32", "f16", "bf16"}
     largest = min(largest, session.driver.free_bytes() // 32)
@@ -159,7 +184,11 @@ def tune_operator(
             if 0 < launcher.elements <= largest:
                 klass = tuning.size_class(launcher.elements)
                 name = tuning.row_name(row, kernel, library.content_hash, klass)
-                yield _best(operator, session, launcher, kernel, klass, types, _shape(inputs), name, seed, variant)
+                one = _best(operator, session, launcher, kernel, klass, types, _shape(inputs), name, seed, variant)
+                found.setdefault(name, []).append(one)
+                for _, choice, _ in agreed(found[name]):
+                    tuning.set_choice(kernel, klass, choice, optional=True)
+                yield one
             session.close()
 
 
@@ -273,7 +302,7 @@ def _best(
     if medians[best] > _GAIN * medians[own]:
         best = own
     chosen = choices[best]
-    tuning.set_choice(kernel, klass, chosen if keepable else Choice(), optional=True)
+    tuning.set_choice(kernel, klass, Choice())
     return Tuned(
         operator.key,
         tuple(d.name for d in types.values()),
@@ -288,6 +317,7 @@ def _best(
         refused,
         name,
         bool(keepable),
+        {text: choices[text] for text in keepable},
     )
 
 

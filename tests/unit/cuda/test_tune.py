@@ -110,6 +110,28 @@ def test_which_variants_of_sparse_matmul_may_be_kept():
         assert [text for _, text in _choices(operator, "cuSPARSE")] == ["as it is", "cuSPARSE"]
 
 
+def test_cases_of_one_class_agree_on_a_choice():
+    from opforge.build.tuning import Choice
+    from opforge.verify.tuning import Tuned, agreed
+
+    def row(name, kept=True, **tried):
+        names = {"own": Choice(), "library": Choice(variant=3)}
+        choices = {text: names[text] for text in tried if kept}
+        own, best = tried["own"], min(tried, key=lambda text: tried[text])
+        return Tuned("o", (), 3, "[1]", tried[best], own, names[best], best, "", tried, {}, name, kept, choices)
+
+    def variants(*rows):
+        return {name: choice.variant for name, choice, _ in agreed(rows)}
+
+    assert variants(row("a", own=4.0, library=2.0), row("a", own=4.0, library=6.0)) == {"a": 3}  # 4 against 3.5
+    assert variants(row("a", own=4.0, library=3.0), row("a", own=1.0, library=6.0)) == {"a": 0}
+    assert variants(row("a", own=4.0, library=3.99)) == {"a": 0}  # noise
+    assert variants(row("a", own=4.0, library=2.0), row("a", own=4.0)) == {"a": 0}  # it does not serve both
+    assert variants(row("a", kept=False, own=4.0, library=2.0), row("b", own=4.0, library=2.0)) == {"b": 3}
+    ((_, _, measured),) = agreed([row("b", own=4.0, library=2.0)])
+    assert measured.pop("shape") == "[1]" and measured == pytest.approx({"seconds": 2.0, "untuned": 4.0})
+
+
 def test_a_choice_whose_bits_differ_from_run_to_run():
     from opforge.verify.tuning import _repeats
 

@@ -59,7 +59,7 @@ def command(
     """
     from opforge.build import device_library, tuning
     from opforge.cuda.device import Session
-    from opforge.verify.tuning import tune_operator, variants_of, wanted_dtypes
+    from opforge.verify.tuning import agreed, tune_operator, variants_of, wanted_dtypes
 
     rows: list[Tuned] = []
     session = Session(gpu)
@@ -90,9 +90,8 @@ def command(
                         seed=seed,
                         variant=variant,
                     )
-    kept = [row for row in rows if row.kept]
-    measured = ((r.row, r.choice, {"seconds": r.seconds, "untuned": r.untuned, "shape": r.shape}) for r in kept)
-    file = tuning.store_choices(device.name, device.driver, measured)
+    kept = agreed(rows)
+    file = tuning.store_choices(device.name, device.driver, kept)
 
     def text() -> None:
         heads = ("operator", "dtype", "inputs", "us", "as it was", "gain", "choice", "faster", "left out")
