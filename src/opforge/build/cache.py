@@ -29,6 +29,7 @@ from opforge.errors import BuildError
 __all__ = ["Cache", "Made", "cache_dir", "compiler_words", "file_hash", "open_cache"]
 
 _LAYOUT = "v1"
+_ENDINGS = (".so", ".o")
 _VARIANTS_KEPT = 4
 _MESSAGE_AFTER_SECONDS = 2.0
 _WAIT_SECONDS = 900.0
@@ -58,7 +59,7 @@ class Made:
     """What a build made.
 
     Attributes:
-        library: the shared object, in the folder that the build was given.
+        library: the shared object, or an object for several of them, in the folder that the build was given.
         files: all that it depends on.
         content: hash of what it computes.
         sources: those of the files that the content hash covers.
@@ -90,7 +91,7 @@ class Cache:
                 continue
             for record in records:
                 if _unchanged(record):
-                    return record.with_suffix(".so")
+                    return _product(record)
         return None
 
     def built(self, name: str, key: str, make: Callable[[Path], Made]) -> Path:
@@ -139,12 +140,12 @@ class Cache:
         folder = self._folder(name, key)
         built, files = made.library, list(made.files)
         if any(path.stat().st_ctime_ns >= started for path in files):
-            unrecorded = folder / f"{name}-{uuid.uuid4().hex[:16]}.so"
+            unrecorded = folder / f"{name}-{uuid.uuid4().hex[:16]}{built.suffix}"
             built.replace(unrecorded)
             return unrecorded
         hashes = {str(path): file_hash(path) for path in files}
         variant = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()[:16]
-        target = folder / f"{name}-{variant}.so"
+        target = folder / f"{name}-{variant}{built.suffix}"
         record = built.with_suffix(".json")
         facts: dict[str, object] = {
             "content_hash": made.content,
@@ -158,7 +159,8 @@ class Cache:
         record.replace(target.with_suffix(".json"))
         for old in sorted(folder.glob("*.json"), key=lambda p: p.stat().st_mtime)[:-_VARIANTS_KEPT]:
             old.unlink(missing_ok=True)
-            old.with_suffix(".so").unlink(missing_ok=True)
+            for ending in _ENDINGS:
+                old.with_suffix(ending).unlink(missing_ok=True)
         return target
 
     def _folder(self, name: str, key: str) -> Path:
@@ -219,10 +221,15 @@ def _unwritable(root: Path) -> str | None:
         return error.strerror or str(error)
 
 
+def _product(record: Path) -> Path | None:
+    """Return what a record tells of, if it is there."""
+    return next((path for ending in _ENDINGS if (path := record.with_suffix(ending)).is_file()), None)
+
+
 def _unchanged(record: Path) -> bool:
     try:
         files = json.loads(record.read_text(encoding="utf-8"))["files"]
-        return record.with_suffix(".so").is_file() and all(file_hash(Path(p)) == known for p, known in files.items())
+        return _product(record) is not None and all(file_hash(Path(p)) == known for p, known in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a record that is not ours
         return False
 

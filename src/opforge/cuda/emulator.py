@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from opforge import _paths
 from opforge.build.cache import Made, open_cache
 from opforge.build.compile import compile_units, link
-from opforge.build.toolchain import find_compiler
+from opforge.build.toolchain import Compiler, find_compiler
 from opforge.codegen import Unit, kernel_units, table_unit
 from opforge.codegen.units import cpp_string
 from opforge.cuda.tree import Tree
@@ -143,16 +143,26 @@ def _built(units: Sequence[Unit], tree: Tree, mode: Mode, flags: Sequence[str], 
         for place, text in tree.files.items():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
             (folder / place).write_text(text, encoding="utf-8")
-        scheduler = Unit("scheduler.cpp", '#include "opforge/cuda/scheduler.cpp.h"\n')
         objects, files, _ = compile_units(compiler, units, every, folder, where)
-        plain = (*_COMMON, *_folders(), *_SCHEDULER[mode])
-        more, _, _ = compile_units(compiler, [scheduler], plain, folder, where)
         library = folder / f"{name}.so"
-        link(compiler, [*objects, *more], library, ("-shared", "-fPIC", *_SANITIZE[mode]), where)
+        link(compiler, [*objects, _scheduler(compiler, mode)], library, ("-shared", "-fPIC", *_SANITIZE[mode]), where)
         outside = [file for file in files if folder not in file.parents]
         return Made(library, [*outside, *tree.read], key)
 
     return Emulated(open_cache().built(name, key, make), mode)
+
+
+def _scheduler(compiler: Compiler, mode: Mode) -> Path:
+    """Return what runs the threads of a block, compiled once for all libraries; each has a copy with its own state."""
+    flags = (*_COMMON, *_folders(), *_SCHEDULER[mode])
+    unit = Unit("scheduler.cpp", '#include "opforge/cuda/scheduler.cpp.h"\n')
+    key = _key([str(compiler), unit.text, *flags])
+
+    def make(folder: Path) -> Made:
+        (scheduler,), files, _ = compile_units(compiler, [unit], flags, folder, "the emulator")
+        return Made(scheduler, files, key)
+
+    return open_cache().built("cuda-scheduler", key, make)
 
 
 _COMMON: Final = (

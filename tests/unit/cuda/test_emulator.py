@@ -1,5 +1,6 @@
 """The emulator: right kernels give right values in every order, planted faults are found, with their lines."""
 
+import ctypes
 import re
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from opforge.cuda import ORDERS, call, emulate
+from opforge.cuda import ORDERS, call, emulate, emulator
 from opforge.errors import ArgumentError, BuildError
 
 SOURCE = Path(__file__).parents[2] / "data" / "cuda" / "kernels.cu"
@@ -224,6 +225,25 @@ def test_a_launcher_that_crashes_is_a_finding(tmp_path):
     called = call(emulate(source), "crash")
     assert called.status is None
     assert "the process ended with status" in called.findings[0].what
+
+
+def test_the_scheduler_is_compiled_once_and_each_library_has_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CACHE", str(tmp_path / "cache"))
+    compiled, compile_units = [], emulator.compile_units
+
+    def noted(compiler, units, *others):
+        compiled.extend(unit.name for unit in units)
+        return compile_units(compiler, units, *others)
+
+    monkeypatch.setattr(emulator, "compile_units", noted)
+    libraries = []
+    for name in ("one", "two"):
+        source = tmp_path / f"{name}.cu"
+        source.write_text(f'extern "C" int {name}() {{ return 1; }}\n')
+        libraries.append(emulate(source).load())
+    assert sorted(compiled) == ["0_one.cpp", "0_two.cpp", "scheduler.cpp"]
+    first, second = (ctypes.cast(one.opforge_cuda_order, ctypes.c_void_p).value for one in libraries)
+    assert first != second
 
 
 def test_a_million_threads(tmp_path):
