@@ -37,24 +37,22 @@ struct Functions {
   void* (*refuse)(Construction*);
 };
 
-template <size_t Slot, int32_t DeviceType>
-void* create_in(Construction* construction) {
-  return create_node(*state().slots[Slot], DeviceType, construction);
-}
-
-template <size_t Slot>
-void shape_in(ShapeContext* context, Status* status) {
+// What the functions of a slot do; those are made a thousand times over, and only name their slot.
+void shape_of(size_t slot, ShapeContext* context, Status* status) {
   try {
-    infer_shapes(*state().slots[Slot], context, status);
+    infer_shapes(*state().slots[slot], context, status);
   } catch (const std::exception& error) {
     api().TF_SetStatus(status, kInternal, error.what());
   }
 }
 
+void* create(size_t slot, int32_t device_type, Construction* construction) {
+  return create_node(*state().slots[slot], device_type, construction);
+}
+
 // XLA compiles no call of a kernel of ours; it says what to do instead.
-template <size_t Slot>
-void* refuse_in(Construction* construction) {
-  const Definition& definition = *state().slots[Slot];
+void* refuse(size_t slot, Construction* construction) {
+  const Definition& definition = *state().slots[slot];
   const bool formula = (definition.table->flags & OPFORGE_OPERATOR_FORMULA) != 0;
   const Failure error =
       failure(OPFORGE_STATUS_UNSUPPORTED, definition.where,
@@ -65,6 +63,21 @@ void* refuse_in(Construction* construction) {
   api().TF_SetStatus(status.get(), kUnimplemented, error.what());
   api().TF_OpKernelConstruction_Failure(construction, status.get());
   return nullptr;
+}
+
+template <size_t Slot, int32_t DeviceType>
+void* create_in(Construction* construction) {
+  return create(Slot, DeviceType, construction);
+}
+
+template <size_t Slot>
+void shape_in(ShapeContext* context, Status* status) {
+  shape_of(Slot, context, status);
+}
+
+template <size_t Slot>
+void* refuse_in(Construction* construction) {
+  return refuse(Slot, construction);
 }
 
 template <size_t... Slot>
