@@ -73,6 +73,13 @@ class KernelRows {
     return nullptr;
   }
 
+  // Whether any library has kernels for a device.
+  bool serve(int32_t device_type) const {
+    bool any = false;
+    each([&](const opforge_kernel& one) { any = any || one.device_type == device_type; });
+    return any;
+  }
+
   template <class F>
   void each(F f) const {
     for (const Row* row = &first_; row != nullptr; row = row->next.load(std::memory_order_acquire)) {

@@ -115,7 +115,24 @@ void test_loader() {
   CHECK(device_kernel(plan, &kF32, OPFORGE_DEVICE_CUDA) == device.pointers[0]);
   CHECK(loads == 1);  // what is known is not asked for again
   raised_words([&] { device_kernel(plan, &kF16, OPFORGE_DEVICE_CPU); });
-  CHECK(loads == 1);  // and never for the CPU
+  CHECK(loads == 1);  // nor another dtype for the CPU, whose kernels come in one library
+  device_loader() = nullptr;
+}
+
+void test_the_cpu_after_a_device() {
+  Library cpu(OPFORGE_DEVICE_CPU, {kF32}), device(OPFORGE_DEVICE_CUDA, {kF32});
+  Plan plan(&device.row);
+  device_loader() = nullptr;
+  const std::string text = raised_words([&] { device_kernel(plan, &kF32, OPFORGE_DEVICE_CPU); });
+  CHECK(text.find("expected: cuda f32\n") != std::string::npos);
+  CHECK(text.find("got: cpu T = f32\n") != std::string::npos);
+  asked = &plan;
+  given = &cpu;
+  loads = 0;
+  device_loader() = &give;
+  CHECK(device_kernel(plan, &kF32, OPFORGE_DEVICE_CPU) == cpu.pointers[0]);
+  CHECK(device_kernel(plan, &kF32, OPFORGE_DEVICE_CPU) == cpu.pointers[0]);
+  CHECK(loads == 1);
   device_loader() = nullptr;
 }
 
@@ -147,6 +164,7 @@ int main() {
   test_rows();
   test_words();
   test_loader();
+  test_the_cpu_after_a_device();
   test_threads();
   return failures == 0 ? 0 : 1;
 }

@@ -105,8 +105,7 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
   }
   Bound bound;
   bind(plan, views.data(), counts.data(), attributes, &bound);
-  const opforge_kernel* kernel = on_cpu ? plan.kernel(bound.types.data(), OPFORGE_DEVICE_CPU)
-                                        : device_kernel(plan, bound.types.data(), device.type);
+  const opforge_kernel* kernel = device_kernel(plan, bound.types.data(), device.type);
   std::optional<CudaCall<DeviceBytes>> cuda;
   if (!on_cpu) cuda.emplace(device.id, plan.where);
 

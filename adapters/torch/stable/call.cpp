@@ -261,8 +261,7 @@ void call_kernel(const Plan& plan, StableValue* stack, uint64_t inputs, uint64_t
   if (!on_cpu) call.settle_device();
   Bound bound;
   bind(plan, call.views.data(), call.counts.data(), call.attributes, &bound);
-  const opforge_kernel* kernel = on_cpu ? plan.kernel(bound.types.data(), OPFORGE_DEVICE_CPU)
-                                        : device_kernel(plan, bound.types.data(), call.device.type);
+  const opforge_kernel* kernel = device_kernel(plan, bound.types.data(), call.device.type);
   std::optional<CudaCall<DeviceBytes>> cuda;
   if (!on_cpu) cuda.emplace(call.device.id, plan.where);
   for (size_t t = 0; t < n; ++t) call.fit(t, kernel);

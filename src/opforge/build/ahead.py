@@ -19,7 +19,7 @@ from opforge.build.library import LoadedLibrary, load_library
 from opforge.build.plan import LibraryPlan
 from opforge.errors import OpforgeError
 
-__all__ = ["find_built", "search_folders", "source_hashes"]
+__all__ = ["find_built", "find_row", "search_folders", "source_hashes"]
 
 _HEADERS = (".h", ".hh", ".hpp", ".inc", ".cuh")
 

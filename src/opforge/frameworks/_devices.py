@@ -1,4 +1,4 @@
-"""What native adapters call when a tensor on a device comes whose kernels they do not know yet."""
+"""What native adapters call when a tensor on a device, or on the CPU, comes whose kernels they do not know yet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Final
 
+from opforge.build import abi
 from opforge.build.device import DEVICE_TYPES
 from opforge.build.native import STATUS_ERRORS
 from opforge.errors import BuildError, InternalError, OpforgeError, ToolchainError, UnsupportedError
@@ -32,6 +33,9 @@ def device_loader(entries: Entries[Any], prepare: Callable[[], None] | None = No
 
     def load(key: bytes, device_type: int, words: Any, size: int) -> int:  # noqa: ANN401 - a ctypes pointer
         try:
+            if device_type == abi.DEVICE_CPU:
+                entries.load_cpu(key.decode())
+                return 0
             if device_type not in DEVICE_TYPES:
                 raise UnsupportedError(
                     "no kernels are built for this device", where=key.decode(), got=f"device type {device_type}"

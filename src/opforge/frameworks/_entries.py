@@ -10,9 +10,10 @@ from typing import Any, Generic, TypeVar
 
 from opforge.build import LoadedLibrary, library_for
 from opforge.build.abi import OPERATOR_FORMULA, OPERATOR_PURE
+from opforge.build.ahead import find_row
 from opforge.build.device import Device, declaring, device_library, device_library_of_row
 from opforge.build.library import LibraryOperator
-from opforge.errors import ArgumentError
+from opforge.errors import ArgumentError, ToolchainError
 from opforge.schema import AnyDim, DType, GradientProgram, Operator, Signature, parse_types
 
 __all__ = ["Entries", "Entry", "described", "require_operator"]
@@ -187,6 +188,36 @@ class Entries(Generic[E]):
             library = device_library(operator, device)
         else:
             library = device_library_of_row(row, self._folders.get(key), device)
+        self.serve_known(library)
+
+    def load_cpu(self, key: str) -> None:
+        """Find or build the library with a registered operator's kernels for the CPU, and register it too.
+
+        That is for an operator that became known by a library for another device, which lay first where libraries are
+        looked for.
+
+        Raises:
+            ToolchainError: there is none, and none can be built here.
+            BuildError: the compiler refuses a source.
+        """
+        row = self.of_key(key).library
+        operator = declaring(row.key, row.schema_hash)
+        if operator is not None:
+            library: LoadedLibrary | None = library_for([operator])
+        else:
+            library = find_row(row.key, row.schema_hash, self._folders.get(key), "cpu")
+        if library is None:
+            raise ToolchainError(
+                "the operator's kernels for the CPU are not built",
+                where=key,
+                expected="a library built ahead, or what declares the operator",
+                got="nothing declares it here, and it became known by a library for another device",
+                hint="opforge build PACKAGE --out FOLDER, with FOLDER in OPFORGE_LIBRARY_PATH",
+            )
+        self.serve_known(library)
+
+    def serve_known(self, library: LoadedLibrary) -> None:
+        """Take the kernels of a library for those of its operators that are registered already."""
         known = {one.key: one.library.schema_hash for one in list(self._entries.values())}
         self.register(one for one in library.operators.values() if known.get(one.key) == one.schema_hash)
 

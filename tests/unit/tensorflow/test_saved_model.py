@@ -12,8 +12,10 @@ import pytest
 
 import opforge as of
 from opforge.build import library_for
+from opforge.build.plan import plan_library
+from opforge.cuda import emulate_operators
 from opforge.errors import ArgumentError, CandidateError, CorruptFileError
-from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid
+from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, swish
 from opforge.schema import registry
 
 tf = pytest.importorskip("tensorflow")
@@ -33,8 +35,8 @@ def failing(name, function, *arguments, **options):
     except Exception as error:
         results[name] = f"{type(error).__name__}: {error}"
 
-def compare(name):
-    model = opforge.tensorflow.load(f"{folder}/{name}/saved")
+def compare(name, **options):
+    model = opforge.tensorflow.load(f"{folder}/{name}/saved", **options)
     x, y, g = (np.load(f"{folder}/{name}/{array}.npy") for array in "xyg")
     x = tf.constant(x)
     with tf.GradientTape() as tape:
@@ -47,6 +49,7 @@ def compare(name):
 
 failing("plain", tf.saved_model.load, f"{folder}/nowhere/saved")
 import opforge.tensorflow
+results["behind"] = compare("behind", libraries=[f"{folder}/cuda", f"{folder}/cpu"])
 results["ahead"] = compare("ahead")
 results["declarations"] = "opforge.ops" in sys.modules
 failing("nowhere", opforge.tensorflow.load, f"{folder}/nowhere/saved", libraries=[f"{folder}/nowhere"])
@@ -99,6 +102,7 @@ def saved(tmp_path_factory):
     save_gate(path / "ahead", custom_gelu, mod_sigmoid)
     save_gate(path / "declared", clip_sigmoid, lambda x, level: x * level)
     save_formula(path / "nowhere", of.formula("test.tf::Nowhere")(lambda x: x * 2.0))
+    save_gate(path / "behind", swish, lambda x, level: x * level)
     (path / "nowhere/notes.so").write_text("no library")
     before = of.formula("test.tf::Changed")(lambda x: x + 1.0)
     save_formula(path / "changed", before)
@@ -118,6 +122,9 @@ def fresh(saved):
     libraries.mkdir()
     for operator in (custom_gelu, mod_sigmoid):
         shutil.copy(library_for([operator]).path, libraries)
+    for name, library in (("cuda", emulate_operators(plan_library([swish]).operators)), ("cpu", library_for([swish]))):
+        (saved / name).mkdir()
+        shutil.copy(library.path, saved / name)
     done = subprocess.run(
         [sys.executable, "-c", FRESH, saved], capture_output=True, text=True, check=False,
         env={**os.environ, "OPFORGE_LIBRARY_PATH": str(libraries)},
@@ -141,6 +148,10 @@ def test_a_fresh_process_loads_what_it_declares(fresh):
 def test_a_library_built_ahead_serves_without_any_declaration(fresh):
     assert fresh["ahead"] is True
     assert fresh["declarations"] is False
+
+
+def test_a_library_for_another_device_that_comes_first_hides_none(fresh):
+    assert fresh["behind"] is True
 
 
 def test_what_is_nowhere_is_listed(fresh):

@@ -2,7 +2,11 @@
 
 import contextlib
 import ctypes
+import json
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +16,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import opforge as of
 import opforge.torch
-from opforge.build import load_library
+from opforge.build import library_for, load_library, manifest
 from opforge.build.plan import plan_library
 from opforge.cuda import emulate_operators
 from opforge.errors import ArgumentError, UnsupportedError
 from opforge.frameworks.torch._calls import _convert
+from opforge.schema import registry
 from tests.unit.torch.host_cuda import HostCuda, host_cuda, on_cuda, view
 
 pytestmark = pytest.mark.compiler
@@ -276,6 +281,43 @@ def test_a_python_number_goes_where_the_call_runs(cuda, kernels, device):
     np.testing.assert_array_equal(view(y), np.float32([-1, 0.25, 0.25]))
     numbers = [there for shape, _, there in cuda.allocated if shape == ()]
     assert numbers == [device, device]  # the Python number, and the value of the tensor
+
+
+def test_a_library_for_cuda_that_comes_first_hides_none_for_the_cpu(cuda, tmp_path, monkeypatch):
+    """A declared library is made or found, an undeclared one found; else the error says what is missing."""
+    folders = [tmp_path / "cuda", tmp_path / "cpu"]
+    operators = []
+    for name in ("Declared", "Found", "Nowhere"):
+
+        @of.formula(f"test.torchfirst::{name}")
+        def operator(x, *, by: float = 2.0):
+            return of.tanh(x) * by
+
+        operators.append(operator)
+    for folder, library in (
+        (folders[0], emulate_operators(plan_library(operators).operators)),
+        (folders[1], library_for(operators[:2])),
+    ):
+        folder.mkdir()
+        path = Path(shutil.copy(library.path, folder / "first.so"))
+        path.with_suffix(".manifest.json").write_text(json.dumps(manifest(load_library(path))))
+    opforge.torch.register_library(load_library(folders[0] / "first.so"))
+    registry.unregister(operators[1])
+    registry.unregister(operators[2])
+    space = torch.ops.test_torchfirst
+    x = arrays((5,))[0]
+    for function in (space.declared, space.found, space.nowhere):
+        y = function(on_cuda(x))
+        np.testing.assert_allclose(view(y), 2 * np.tanh(x), rtol=1e-6)
+    here = torch.from_numpy(x)
+    with pytest.raises(raised(), match=r"the operator's kernels for the CPU are not built(?s:.*)another device"):
+        space.found(here)
+    monkeypatch.setenv("OPFORGE_LIBRARY_PATH", os.pathsep.join(map(str, folders)))
+    for function in (space.declared, space.found):
+        np.testing.assert_allclose(function(here).numpy(), 2 * np.tanh(x), rtol=1e-6)
+    np.testing.assert_allclose(operators[0](here).numpy(), 2 * np.tanh(x), rtol=1e-6)
+    with pytest.raises(raised(), match="the operator's kernels for the CPU are not built"):
+        space.nowhere(here)
 
 
 def test_what_the_launch_says_is_raised(cuda, kernels):

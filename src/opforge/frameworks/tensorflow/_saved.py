@@ -167,6 +167,7 @@ def _register(wanted: list[_Wanted], libraries: Sequence[str | os.PathLike[str]]
         if any(row.key in offers and offers[row.key].schema_hash == row.schema_hash for row in missing):
             register_library(library)
             missing = absent(missing)
+        ENTRIES.serve_known(library)  # another device's kernels may have come first
     if missing:
         discover()
         missing = declared(missing)
