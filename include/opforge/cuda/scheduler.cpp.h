@@ -152,7 +152,7 @@ __attribute__((visibility("hidden"))) int opforge_cuda_launch(dim3 grid, dim3 bl
                  for (void* fiber : here.dead) __tsan_destroy_fiber(fiber);)
   OPFORGE_ADDRESS(__asan_unpoison_memory_region(here.arena, kArena);)
   munmap(here.arena, kArena);
-  for (char* stack : here.stacks) munmap(stack, kStack);
+  unmap_stacks(&here);
   launch = nullptr;
   return here.problem.empty() ? 0 : finish(kLaunchFailure, name, here.problem);
 }

@@ -17,14 +17,24 @@ void arrange(std::vector<unsigned>* order, std::mt19937* random) {
   if (schedule_order == 2) std::shuffle(order->begin(), order->end(), *random);
 }
 
+void unmap_stacks(Launch* l) {
+#ifdef OPFORGE_CUDA_THREAD
+  if (!l->stacks.empty()) munmap(l->stacks[0], kStack * l->stacks.size());
+#else
+  for (char* stack : l->stacks) munmap(stack, kStack);
+#endif
+  l->stacks.clear();
+}
+
 void begin_block() {
   Launch& l = *launch;
   l.variables.clear();
   l.used = l.declared = 0;
   l.dynamic_memory = nullptr;
 #ifdef OPFORGE_CUDA_THREAD  // fresh memory for every block, or what one wrote would meet what the next reads
-  for (char* stack : l.stacks) munmap(stack, kStack);
-  l.stacks.clear();
+  unmap_stacks(&l);
+  char* const stacks = map(kStack * l.threads);  // at once: its runtime takes long for each call
+  for (unsigned k = 0; k < l.threads; ++k) l.stacks.push_back(stacks + kStack * k);
   munmap(l.arena, kArena);
   l.arena = map(kArena);
   __tsan_release(&l.launched);
