@@ -21,6 +21,8 @@ from sanitized import build
 BUILD = ROOT / "build" / "fuzz"
 LARGEST = 1 << 16
 """Bytes of an input."""
+LONGEST = 120
+"""Seconds of an input: a model may be slow on purpose, and machines of CI are shared; longer than this is a hang."""
 FRAMES = 60
 """Lines of a finding that are printed."""
 PRINTED = 8000
@@ -60,7 +62,7 @@ def fuzz(target: Path, seeds: Path, seconds: int, seed: int) -> int:
     corpus.mkdir(parents=True, exist_ok=True)
     artifacts.mkdir(parents=True, exist_ok=True)
     options = [
-        *(f"-seed={seed}", f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=4096", f"-max_len={LARGEST}"),
+        *(f"-seed={seed}", f"-max_total_time={seconds}", f"-timeout={LONGEST}", "-rss_limit_mb=4096", f"-max_len={LARGEST}"),
         *(f"-artifact_prefix={artifacts}/", "-print_final_stats=1", "-verbosity=1"),
     ]
     done = subprocess.run(

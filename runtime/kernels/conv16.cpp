@@ -25,6 +25,11 @@ Status load_conv(LoadContext& c, ConvState* s, int32_t first_operand) {
   if (!good || c.n_inputs < 2)
     return c.fail(&c, OPFORGE_STATUS_CORRUPT,
                   "channels, kernel_shape, strides, dilations or pads out of range");
+  // Before anything as large as an attribute says is made: there are weights for each channel.
+  const Tensor& weights = c.inputs[1];
+  if (weights.data == nullptr || s->channels_out > weights.shape.elements())
+    return c.fail(&c, OPFORGE_STATUS_CORRUPT, "channels_out=%lld is not that of constant weights",
+                  static_cast<long long>(s->channels_out));
   if (!read_activation(a, &s->activation))
     return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "unknown activation");
   s->activation.on_sum = a.get_int("activation_on_sum", 0) != 0;

@@ -6,6 +6,7 @@ import pytest
 
 import opforge as of
 from examples import clip_sigmoid, custom_gelu_case_study, mod_sigmoid, sparse_matmul
+from examples.block_float import study
 from examples.fake_quantise import train
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
@@ -48,7 +49,14 @@ def test_fake_quantise_trains_and_deploys(tmp_path):
     assert figures["nodes"] <= 3, "weights are quantised once, when the model is compiled"
 
 
-@pytest.mark.parametrize("folder", ["fake_quantise", "operator_package"])
+def test_block_float_study(tmp_path):
+    figures = study.main(tmp_path, steps=200)
+    assert figures["8 bits"] > 0.95 and figures["8 distance"] < study.LIMIT
+    assert figures["3 distance"] > study.LIMIT and figures["3 trained"] > figures["3 bits"]
+    assert figures["error"] < 1e-3 and figures["same"] > 0.99
+
+
+@pytest.mark.parametrize("folder", ["fake_quantise", "block_float", "operator_package"])
 def test_operators_of_examples_pass_the_check(folder):
     for operator in of.load(f"examples/{folder}"):
         report = of.check(operator, level="quick", isolate=False)

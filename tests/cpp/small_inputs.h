@@ -15,7 +15,7 @@ inline void bound(opforge_session_options* options) {
   options->threads = 1;
   options->refuse_native = 1;
   options->no_mmap = 1;
-  options->memory_limit = 1 << 24;
+  options->memory_limit = 1 << 22;
   options->loop_limit = 100;
 }
 

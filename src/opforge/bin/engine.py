@@ -11,9 +11,10 @@ import numpy as np
 
 from opforge import _paths
 from opforge.bin.decode import NUMPY_DTYPES
+from opforge.bin.libraries import libraries_of
 from opforge.engines import Availability, NodeTime, TensorInfo, Traits
 
-__all__ = ["OpforgeEngine", "engine", "libraries_of"]
+__all__ = ["OpforgeEngine", "engine"]
 
 
 class OpforgeEngine:
@@ -49,14 +50,14 @@ class OpforgeEngine:
         from opforge.bin.session import Session
 
         if Path(model).suffix == ".bin":
-            return _Loaded(Session(model, threads=threads, libraries=libraries_of(Path(model))))
+            return _Loaded(Session(model, threads=threads, libraries=libraries_of(Path(model), search=True)))
         from opforge.bin.compiler import compile as compile_model
 
         with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
             target = Path(folder) / "model.bin"
             compile_model(model, target)
             # The mapping outlives the name: Linux keeps the file until the session closes it.
-            return _Loaded(Session(target, threads=threads, libraries=libraries_of(target)))
+            return _Loaded(Session(target, threads=threads, libraries=libraries_of(target, search=True)))
 
     def profile(
         self, model: Path, inputs: Mapping[str, Any], *, runs: int = 10, threads: int | None = None
@@ -71,32 +72,6 @@ class OpforgeEngine:
             NodeTime(t.output, f"{t.domain}::{t.op}" if t.domain else t.op, "cpu", t.runs, t.nanoseconds)
             for t in session.node_times()
         ]
-
-
-def libraries_of(path: Path) -> list[Path]:
-    """Give the libraries of kernel operators that the file needs and this process knows, compiled where need be.
-
-    A session by itself finds only what is installed or named; here the user's packages are loaded already.
-    """
-    from opforge.bin.format import read, read_table
-    from opforge.bin.layout import Kind
-    from opforge.build import library_for
-    from opforge.schema import discover, registry
-
-    if not any(section.kind == Kind.OPERATORS for section in read_table(path).sections):
-        return []
-    found: list[Path] = []
-    for item in read(path).program.required:
-        operator = registry.find(item.domain, item.name, item.version)
-        if operator is None:
-            discover()
-            operator = registry.find(item.domain, item.name, item.version)
-        if operator is None or operator.is_formula or operator.schema_hash != item.schema_hash:
-            continue  # the session says what is missing, and where it looked
-        library = library_for([operator]).path
-        if library is not None and library not in found:
-            found.append(library)
-    return found
 
 
 class _Loaded:

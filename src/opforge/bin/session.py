@@ -7,8 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from importlib import metadata as packages
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, SupportsIndex
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.encode import PlanEntry
 from opforge.bin.layout import VALUE_KINDS
+from opforge.bin.libraries import installed_folders, libraries_of
 from opforge.bin.native import native
 from opforge.bin.program import Dim
 from opforge.errors import ArgumentError, DtypeError, MissingOperatorError, UnsupportedError
@@ -149,7 +148,8 @@ class Session:
             threads: threads of one run; None = all that the process may use, 1 = the calling thread alone.
             verify: "lazy" checks the weights' checksums on first touch, "full" while opening.
             libraries: kernel libraries, or folders that hold some; searched before ``OPFORGE_LIBRARY_PATH`` and
-                installed operator packages.
+                installed operator packages. Where none are given, the operators that this process has declared serve
+                too, and are compiled where need be.
             allow_native: False refuses models that need a kernel library.
             mmap: False copies the file, so that it may be shortened meanwhile.
             reuse: False gives every value memory of its own, to find faults of a kernel or of the memory plan.
@@ -159,6 +159,7 @@ class Session:
 
         Raises:
             CorruptFileError: the file is damaged; the message names the section.
+            BuildError: the source of an operator that this process has declared does not compile.
             MissingOperatorError: a kernel library is not found; the message lists where it was looked for.
             UnsupportedError: the file needs a newer reader, a kernel or CPU features that are not here.
             ArgumentError: there is no such file, or an option is wrong.
@@ -177,7 +178,9 @@ class Session:
             self._native = native().Session(str(source), *options, [], *further)
         except MissingOperatorError:
             # Only now: listing the installed packages takes longer than opening most models.
-            folders = _installed_folders() if allow_native else []
+            folders = installed_folders() if allow_native else []
+            if allow_native and not libraries:
+                folders += map(str, libraries_of(source))
             if not folders:
                 raise
             self._native = native().Session(str(source), *options, folders, *further)
@@ -367,18 +370,3 @@ def _dense(info: ValueInfo, value: object, where: str) -> Array:
         )
     dense = np.require(array, dtype=info.dtype, requirements=["C", "A"])
     return dense if type(dense) is np.ndarray else dense.view(np.ndarray)
-
-
-def _installed_folders() -> list[str]:
-    """Return the folders of installed operator packages (group ``opforge.operators``), without importing them."""
-    folders: list[str] = []
-    for entry in packages.entry_points(group="opforge.operators"):
-        top, *rest = entry.value.partition(":")[0].split(".")  # finding a dotted module would import its parent
-        try:
-            spec = find_spec(top)
-        except (ImportError, ValueError):
-            continue
-        for location in (spec.submodule_search_locations or ()) if spec is not None else ():
-            package = Path(location, *rest)
-            folders += [str(folder) for folder in (package, package / "_lib") if folder.is_dir()]
-    return folders

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opforge.bin.engine import libraries_of
 from opforge.bin.format import read
+from opforge.bin.libraries import libraries_of
 from opforge.bin.native import native
 from opforge.bin.program import Program
 from opforge.bin.session import Session
@@ -95,7 +95,7 @@ def _own(
             compile_model(path, target)
         program = read(target).program
         count = min(threads or native().thread_count(), native().thread_count())
-        session = Session(target, threads=threads, libraries=libraries_of(target))
+        session = Session(target, threads=threads, libraries=libraries_of(target, search=True))
         measured = measure(session, inputs, runs=runs, seconds=seconds or 1.0, whole=seconds is not None)
         rows = rows_of(session, program, measured)
         if count > 1:
@@ -112,7 +112,7 @@ def _with_speedup(
     rows: list[NodeRow], target: Path, program: Program, inputs: Mapping[str, Any], seconds: float | None
 ) -> list[NodeRow]:
     """Run with one thread too, so that each node says what further threads bring."""
-    alone = Session(target, threads=1, libraries=libraries_of(target))
+    alone = Session(target, threads=1, libraries=libraries_of(target, search=True))
     measured = measure(alone, inputs, seconds=(seconds or 1.0) / 3)
     single = {row.node: row for row in rows_of(alone, program, measured)}
     # Calls may differ: with several threads a node may take fewer images at a time. So times of runs are compared.

@@ -84,11 +84,11 @@ def _parity(comparison: Any) -> Iterator[Row]:  # noqa: ANN401 - a call that giv
 
 def bin_rows(path: Path, model: Path | None, seed: int) -> Iterator[Row]:
     """Every byte of the file, its operators and libraries, equal bits over runs, and its model's outputs."""
-    from opforge.bin.engine import libraries_of
+    from opforge.bin.libraries import libraries_of
     from opforge.bin.session import Session
 
     try:
-        libraries = libraries_of(path)
+        libraries = libraries_of(path, search=True)
         session = Session(path, verify="full", libraries=libraries)
     except OpforgeError as problem:
         yield Row("structure", "", "", "", False, str(problem))

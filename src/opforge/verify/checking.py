@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.build import library_for
-from opforge.errors import ArgumentError, OpforgeError, ToolchainError
+from opforge.errors import ArgumentError, BuildError, OpforgeError, ToolchainError
 from opforge.schema import Operator, registry
 from opforge.schema.gradient import GradientProgram
 from opforge.verify import (
@@ -147,7 +147,7 @@ def check(
                 if why:
                     report.rows.append(Row("host", "left out", name, "", True, why))
             used = [host for host in used if not reasons.get(host.name)]
-        if _lacks_compiler(subject):  # said once, not by every part
+        if _cannot_be_built(subject):  # said once, not by every part
             collect(report, "schema", lambda: _operator_checks.schema(subject))
             collect(report, "library", partial(_contract_checks.library, subject))
             return report
@@ -219,11 +219,11 @@ def _check_onnx(subject: str | Path | onnx.ModelProto, level: Level, seed: int) 
     return report
 
 
-def _lacks_compiler(operator: Operator) -> bool:
-    """Whether the operator has no kernels here because there is no compiler."""
+def _cannot_be_built(operator: Operator) -> bool:
+    """Whether the operator has no kernels because there is no compiler, or because it refuses their source."""
     try:
         library_for([operator])
-    except ToolchainError:
+    except (BuildError, ToolchainError):
         return True
     except OpforgeError:  # the parts say it
         return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from importlib import import_module, util
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from opforge.build import LoadedLibrary, abi, load_library
 from opforge.build.plan import plan_library
 from opforge.codegen import has_kernels, kernel_sources
 from opforge.cuda import emulate_operators
-from opforge.errors import ArgumentError
+from opforge.errors import ArgumentError, OpforgeError
 from opforge.frameworks import numpy_host
 from opforge.schema import Operator, registry
 from opforge.schema.registry import nearest
@@ -28,6 +28,8 @@ __all__ = ["EMULATED", "Host", "emulated_host", "emulated_operators", "hosts", "
 EMULATED = "cuda-emulated"
 """Name of the host whose kernels are CUDA's, run on the CPU."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Array = np.ndarray[Any, Any]
 Compute = Callable[[Operator, Sequence[Array | None], Mapping[str, Any]], list[Array]]
 Watch = Callable[[Operator, Sequence[Array | None], Mapping[str, Any]], Callable[[], None]]
@@ -110,13 +112,33 @@ def _host(name: str) -> Host:
     module = import_module(f"opforge.frameworks.{name}._arrays")
     return Host(
         name,
-        module.compute,
-        module.gradients,
+        _own_errors(module.compute),
+        _own_errors(module.gradients),
         getattr(module, "refuses", Host.refuses),
         module.MODES,
-        module.watch,
-        module.second_gradients,
+        _own_errors(module.watch),
+        _own_errors(module.second_gradients),
     )
+
+
+def _own_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """Raise an error of ours as it is where a framework's tracer hands it on wrapped in one of its own."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except OpforgeError:
+            raise
+        except Exception as problem:
+            cause: BaseException | None = problem
+            while cause is not None and not isinstance(cause, OpforgeError):
+                cause = cause.__cause__ or cause.__context__
+            if cause is None:
+                raise
+            raise cause from None
+
+    return called
 
 
 def emulated_host() -> Host:

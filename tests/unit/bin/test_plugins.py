@@ -94,11 +94,21 @@ def test_missing_library_says_where_it_looked(tmp_path: Path) -> None:
 def test_the_folder_of_the_model_is_not_searched(
     tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = model(tmp_path, required("somewhere.else"))
+    path = model(tmp_path, replace(required("somewhere.else"), schema_hash="0" * 16))  # nor is it a declared one
     shutil.copy(library, tmp_path / "somewhere_else.so")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(MissingOperatorError):
+    with pytest.raises(MissingOperatorError, match="the kernel library of an operator is not found"):
         Session(path)
+
+
+def test_declared_operators_serve_where_no_libraries_are_named(tmp_path: Path) -> None:
+    path = model(tmp_path, required())
+    given, expected = feeds()
+    np.testing.assert_allclose(Session(path).run(given)["turned"], expected.T, rtol=1e-5, atol=1e-5)
+    with pytest.raises(MissingOperatorError, match="not found"):
+        Session(path, libraries=[tmp_path])
+    with pytest.raises(MissingOperatorError, match="native code is refused"):
+        Session(path, allow_native=False)
 
 
 def test_schema_hash_must_match(tmp_path: Path, library: Path) -> None:

@@ -104,6 +104,15 @@ def test_no_compiler_is_not_taken_for_comparisons_with_nan(wild, opforge, monkey
     assert groups and all(line.startswith("FAILED library: ") for line in groups), "each operator says it once"
 
 
+def test_a_kernel_that_does_not_compile_is_told_once(wild):
+    found = _check(wild("nowhere"), "--host", "torch", "--host", "numpy")
+    assert found.returncode == 1, found.stderr
+    (line,) = [line for line in found.stdout.splitlines() if line.startswith("FAILED ")]
+    assert line.startswith("FAILED library: local.test::Wild:1: ")
+    assert "'nowhere' was not declared" in found.stdout and "to do: correct the line" in found.stdout
+    assert "fault of opforge" not in found.stderr
+
+
 def test_a_wrong_profile_is_wrong_use(wild, opforge, monkeypatch):
     monkeypatch.setenv("OPFORGE_PROFILE", "fst")
     result = opforge("check", wild("0"), "--level", "quick")

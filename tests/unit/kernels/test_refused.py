@@ -31,6 +31,15 @@ def test_packing_is_checked():
         net.run(out)
 
 
+def test_nothing_is_made_as_large_as_an_attribute_says():
+    """A bias of 2^40 zeros, for weights of 2304 numbers."""
+    net = Net()
+    x = net.blocked(net.feed(image(1, 16, 5, 5)), 1, 1, 1, 1)
+    out = conv(net, x, net.constant(image(16, 16, 3, 3), "conv16"), channels_out=1 << 40)
+    with pytest.raises(OpforgeError, match="channels_out=1099511627776 is not that of constant weights"):
+        net.run(out)
+
+
 def test_matmul_weights_are_checked():
     net = Net()
     out = net.node("MatMul", [net.feed(image(2, 8)), net.constant(image(8, 4), "matmul16")], K=8, N=5)

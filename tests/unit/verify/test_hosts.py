@@ -2,7 +2,9 @@
 
 from importlib import util
 
+import numpy as np
 import pytest
+import torch
 
 from opforge.errors import ArgumentError
 from opforge.ops import custom_gelu
@@ -25,6 +27,26 @@ def test_named_hosts_are_checked_in_their_order_and_no_others():
 def test_quick_is_numpy_unless_hosts_are_named():
     assert hosts_of(check(custom_gelu, "quick")) == {"numpy"}
     assert hosts_of(check(custom_gelu, "quick", hosts=("torch",))) == {"torch"}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("torch", "traced"), ("torch", "compiled"), ("tensorflow", "traced"), ("jax", "traced")]
+)
+def test_an_error_of_ours_is_itself_where_a_framework_traces(name, mode):
+    (host,) = hosts.hosts([name])
+    x = np.ones(3, np.float32)
+
+    def refuse(*tensors):
+        raise ArgumentError("the planted error", where="nowhere")
+
+    operator = refuse
+    if name == "torch":  # which traces Python itself, and calls what is in an operator only
+        operator = torch.library.custom_op(
+            f"opforge_test::refuse_{mode}", lambda x: x, mutates_args=(), schema="(Tensor x) -> Tensor"
+        )
+        operator.register_fake(refuse)
+    with pytest.raises(ArgumentError, match=r"^nowhere: the planted error"):
+        host.in_mode(mode).compute(operator, [x], {})
 
 
 def test_what_is_no_host_is_refused(monkeypatch, tmp_path):

@@ -14,7 +14,10 @@ __all__ = ["MODES", "compute", "gradients", "second_gradients", "watch"]
 
 Array = np.ndarray[Any, Any]
 MODES = ("eager", "traced")
-"""How an operator can be called: as it is, or in a ``tf.function``; XLA computes formulas by its own operations."""
+"""How an operator can be called: as it is, or in a ``tf.function``; XLA computes formulas by its own operations.
+
+Nothing here needs AutoGraph, which would hand on an error of ours as one of its own.
+"""
 
 
 def _call(operator: Operator, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
@@ -34,7 +37,7 @@ def compute(
     if mode == "eager":
         return [t.numpy() for t in _call(operator, tensors, attributes)]
 
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def traced(*present: Any) -> list[Any]:  # noqa: ANN401
         rest = iter(present)
         return _call(operator, [None if t is None else next(rest) for t in tensors], attributes)
@@ -78,7 +81,7 @@ def gradients(
         return list(tape.gradient(outputs, leaves, given_grads))
 
     # A function for each call: asked for by name, or TensorFlow warns of functions that are traced again.
-    function = backward if mode == "eager" else tf.function(backward).get_concrete_function(*present)
+    function = backward if mode == "eager" else tf.function(backward, autograph=False).get_concrete_function(*present)
     found = function(*present)
     values: list[Array | None] = [None] * len(tensors)
     for k, gradient in zip(wanted, found, strict=True):

@@ -1,0 +1,1 @@
+"""BlockFloat: block floating point, numbers of few bits that share an exponent."""
