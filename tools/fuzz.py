@@ -62,7 +62,8 @@ def fuzz(target: Path, seeds: Path, seconds: int, seed: int) -> int:
     corpus.mkdir(parents=True, exist_ok=True)
     artifacts.mkdir(parents=True, exist_ok=True)
     options = [
-        *(f"-seed={seed}", f"-max_total_time={seconds}", f"-timeout={LONGEST}", "-rss_limit_mb=4096", f"-max_len={LARGEST}"),
+        f"-seed={seed}",
+        *(f"-max_total_time={seconds}", f"-timeout={LONGEST}", "-rss_limit_mb=4096", f"-max_len={LARGEST}"),
         *(f"-artifact_prefix={artifacts}/", "-print_final_stats=1", "-verbosity=1"),
     ]
     done = subprocess.run(
