@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["permissions", "whole_file"]
+from opforge.errors import ArgumentError
+
+__all__ = ["permissions", "require_utf8", "whole_file"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors of what is written to, whatever file they name: a copy names its source."""
 
 
 def permissions(wanted: int) -> int:
@@ -27,19 +33,43 @@ def permissions(wanted: int) -> int:
     return wanted & ~mask
 
 
+def require_utf8(path: str) -> None:
+    """Raise ArgumentError where the bytes of a name are no UTF-8: compilers' input and libraries' calls are."""
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise ArgumentError(
+            "the name holds bytes that are no UTF-8",
+            where=path,
+            expected="a name in UTF-8, and a locale with it",
+            got=repr(os.fsencode(path[problem.start : problem.end])),
+            hint="rename the file or folder",
+        ) from None
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Give a temporary file beside ``path`` to write to; it takes the place of ``path`` when the block ends well.
 
     After an error, or an interrupt, nothing is left of it and ``path`` is as it was.
+
+    Raises:
+        OSError: ``path`` cannot be written; it names ``path``.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        temporary = Path(name)
+        os.close(handle)
         yield temporary
         temporary.chmod(permissions(0o666))
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as problem:
+        # Users know the file that they named, not the one beside it.
+        about = problem.errno in _FULL or problem.filename in (None, str(temporary)) or temporary is None
+        if not about:
+            raise
+        raise OSError(problem.errno, problem.strerror or str(problem), str(path)) from problem
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)

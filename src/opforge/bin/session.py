@@ -14,6 +14,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from opforge._files import require_utf8
 from opforge.bin.decode import NUMPY_DTYPES
 from opforge.bin.encode import PlanEntry
 from opforge.bin.layout import VALUE_KINDS
@@ -167,6 +168,7 @@ class Session:
         source = Path(path)
         if not source.is_file():
             raise ArgumentError("there is no such file", where=str(source), expected="a .bin made by opforge compile")
+        require_utf8(str(source))
         if verify not in ("lazy", "full"):
             raise ArgumentError("unknown way to verify", where="verify", expected="'lazy' or 'full'", got=repr(verify))
         threads = _count("threads", threads, "threads must be at least 1")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from opforge._files import whole_file
 from opforge.build.ahead import source_hashes
 from opforge.build.builder import build_library
 from opforge.build.cache import compiler_words
@@ -77,19 +78,12 @@ def build_operators(
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{plan.name}.so"
-    _replace(target, lambda path: shutil.copyfile(built, path))
+    with whole_file(target) as temporary:
+        shutil.copyfile(built, temporary)
     facts = manifest(load_library(target), source_hashes(plan))
     if device == "cuda":
         facts["compiler_words"] = compiler_words(built)
     text = json.dumps(facts, indent=2) + "\n"
-    _replace(folder / f"{plan.name}.manifest.json", lambda path: path.write_text(text, encoding="utf-8"))
+    with whole_file(folder / f"{plan.name}.manifest.json") as temporary:
+        temporary.write_text(text, encoding="utf-8")
     return target
-
-
-def _replace(target: Path, write: Callable[[Path], object]) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -141,8 +142,7 @@ def _run(words: list[str], as_json: bool) -> int:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        name = f"{problem.filename}: " if problem.filename else ""
-        return _report(f"{name}{problem.strerror or problem}", type(problem).__name__, as_json, 2)
+        return _report(_system_words(problem), type(problem).__name__, as_json, 2)
     except MemoryError:
         return _report("not enough memory", "MemoryError", as_json, 2)
     except Exception as problem:
@@ -150,6 +150,29 @@ def _run(words: list[str], as_json: bool) -> int:
         traceback.print_exc()
         ours = InternalError(f"{type(problem).__name__}: {problem}", where="opforge " + " ".join(words[:1]))
         return _report(str(ours), "InternalError", as_json, 70)
+
+
+_SYSTEM = {
+    errno.EACCES: "allow this user to read or write it, or name another place",
+    errno.EDQUOT: "free space, or name a place on another disk",
+    errno.EEXIST: "a file stands where a folder is needed: name another place",
+    errno.EFBIG: "name a place that takes larger files",
+    errno.EISDIR: "a folder stands where a file is needed: name a file in it",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOENT: "make the folder first, or name one that can hold files",
+    errno.ENOSPC: "free space, or name a place on another disk",
+    errno.ENOTDIR: "a file stands where a folder is needed: name another place",
+    errno.EROFS: "name a place that can be written",
+}
+"""What to do about errors of the system."""
+
+
+def _system_words(problem: OSError) -> str:
+    """An error of the system in the form of ours."""
+    words = "the system refuses a file" if problem.filename else "the system refuses this"
+    hint = _SYSTEM.get(problem.errno or 0)
+    got = problem.strerror or str(problem)
+    return str(OpforgeError(words, where=problem.filename and str(problem.filename), got=got, hint=hint))
 
 
 def _report(text: str, kind: str, as_json: bool, code: int) -> int:

@@ -1,10 +1,20 @@
-"""How commands name nodes and element types."""
+"""How commands name models, nodes and element types."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-__all__ = ["dtype_name", "node_kind"]
+from opforge.errors import ArgumentError
+
+__all__ = ["dtype_name", "node_kind", "require_model"]
+
+
+def require_model(path: Path) -> None:
+    """Raise ArgumentError unless there is a file of that name."""
+    if not path.is_file():
+        got = "a folder" if path.is_dir() else None
+        raise ArgumentError("there is no such model", where=str(path), expected="a file", got=got)
 
 
 def node_kind(node: Any) -> str:  # noqa: ANN401 - an ONNX node, or one of a program

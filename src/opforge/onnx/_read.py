@@ -37,7 +37,10 @@ def read_model(path: Path, *, weights: bool = True) -> onnx.ModelProto:
             "not an ONNX model", where=str(path), expected="a protobuf file", got=got, hint=compiled_hint(path)
         ) from None
     if not model.HasField("graph"):
-        raise ArgumentError("not an ONNX model", where=str(path), expected="a model with a graph", got="no graph")
+        got = "no graph" if path.stat().st_size else "an empty file"
+        raise ArgumentError(
+            "not an ONNX model", where=str(path), expected="a model with a graph", got=got, hint=compiled_hint(path)
+        )
     return model
 
 

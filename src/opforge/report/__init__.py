@@ -158,4 +158,4 @@ def write(report: Report, path: Path) -> None:
         raise ArgumentError("no form of a report", where=str(path), expected=", ".join(FORMATS), got=path.suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as temporary:
-        temporary.write_text(form(report), encoding="utf-8")
+        temporary.write_text(form(report), encoding="utf-8", errors="backslashreplace")  # names of files are bytes

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from opforge._files import require_utf8
 from opforge.errors import ArgumentError, MissingOperatorError
 from opforge.schema import registry
 from opforge.schema.operator import Operator
@@ -41,6 +42,10 @@ def load(package_or_path: str | Path) -> list[Operator]:
     """
     text = str(package_or_path)
     target, wanted = _split(text)
+    if not target.strip():  # an empty path would be the working directory
+        raise ArgumentError(
+            "no package is named", where="load", expected="a package, a folder or a .py file", got=repr(text)
+        )
     with _lock, registry.registering() as collected:
         modules = _load_path(Path(target)) if _is_path(target) else _load_package(target)
     names = {module.__name__ for module in modules}
@@ -158,7 +163,8 @@ def _load_path(path: Path) -> list[ModuleType]:
     if not path.exists():
         raise ArgumentError("no such file or folder", where=str(path))
     path = path.resolve()
-    if path.is_file():
+    require_utf8(str(path))
+    if not path.is_dir():
         if path.suffix != ".py":
             raise ArgumentError("not a Python file", where=str(path), expected="a .py file", got=path.name)
         return [_import_file(path)]

@@ -83,7 +83,7 @@ def test_json_is_all_that_an_engine_leaves_on_standard_output(folder, gate, capf
     more = {
         "run": ["--input", "x=x.npy"],
         "compare": ["--in-process"],
-        "bench": ["--rounds", "1"],
+        "bench": ["--rounds", "3"],
         "profile": ["--runs", "1"],
     }[command]
     capfd.readouterr()

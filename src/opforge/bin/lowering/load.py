@@ -64,6 +64,14 @@ def _read(path: Path) -> tuple[ir.Model, str]:
             got=f"{path.stat().st_size} bytes",
             hint="save the model with onnx.save(model, path, save_as_external_data=True)",
         )
+    if not path.stat().st_size:
+        raise ArgumentError(
+            "the file is not an ONNX model",
+            where=str(path),
+            expected="an .onnx file",
+            got="an empty file",
+            hint=compiled_hint(path),
+        )
     content = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge.cli._models import require_model
 from opforge.cli._output import emit, json_option, progress, table
 from opforge.cli._targets import author_code, load_factory, load_operators, load_packages, load_value
 from opforge.errors import ArgumentError
@@ -160,8 +161,7 @@ def command(
 def _subjects(target: str) -> list[Path] | list[Operator]:
     path = Path(target)
     if path.suffix in (".onnx", ".bin"):
-        if not path.is_file():
-            raise ArgumentError("there is no such model", where=target)
+        require_model(path)
         return [path]
     return load_operators(target)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from opforge._files import whole_file
 from opforge.cli import _inspect
 from opforge.cli._memory import memory_plan
 from opforge.cli._output import emit, json_option
@@ -73,5 +74,6 @@ def _memory_plan(file: Path, sizes: Mapping[str, int], out: Path | None, as_json
         raise ArgumentError("the picture is an SVG", where="--out", expected="NAME.svg", got=str(out))
     content, text = memory_plan(file, sizes)
     if out is not None:
-        out.write_text(memory_picture(content))
+        with whole_file(out) as temporary:
+            temporary.write_text(memory_picture(content), encoding="utf-8")
     emit(content, as_json, text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opforge._files import whole_file
 from opforge.cli._output import emit, json_option, left_out, progress
 from opforge.cli._profile import csv_text, print_profile, print_side_by_side
 from opforge.cli._targets import load_packages, parse_sizes
@@ -145,4 +146,5 @@ def _check_files(files: dict[str, Path | None]) -> None:
 def _write(item: Profile, files: dict[str, Path | None]) -> None:
     for key, path in files.items():
         if path is not None:
-            path.write_text(_writers()[key][1](item), encoding="utf-8")
+            with whole_file(path) as temporary:
+                temporary.write_text(_writers()[key][1](item), encoding="utf-8")

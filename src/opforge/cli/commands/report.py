@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from opforge.cli._gather import Options, gather
+from opforge.cli._models import require_model
 from opforge.cli._output import emit, json_option, path_text, progress
 from opforge.errors import ArgumentError
 from opforge.report import (
@@ -80,6 +81,8 @@ def command(
     A target is an .onnx, a .bin, or an operator package, folder, file or `PACKAGE:Operator`. The page is one file
     that loads nothing. A part that is not there says why, and how to get it.
     """
+    from opforge.onnx._read import read_model
+
     for path in outputs:
         if path.suffix not in FORMATS:
             raise ArgumentError("no form of a report", where=str(path), expected=", ".join(FORMATS), got=path.suffix)
@@ -87,8 +90,11 @@ def command(
     targets = [source for source in sources if not source.endswith(".json")]
     if len(targets) > 1:
         raise ArgumentError("a report is about one target", where="report", got=", ".join(targets))
-    if targets and Path(targets[0]).suffix in (".onnx", ".bin") and not Path(targets[0]).is_file():
-        raise ArgumentError("there is no such model", where=targets[0])
+    for target in targets:
+        if Path(target).suffix in (".onnx", ".bin"):
+            require_model(Path(target))
+        if Path(target).suffix == ".onnx":
+            read_model(Path(target), weights=False)  # one that cannot be read is wrong use, as in other commands
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if github and not summary:
         raise ArgumentError("no file for the summary", where="--github", expected="GITHUB_STEP_SUMMARY names one")
