@@ -30,7 +30,7 @@ block_float = of.kernel(
     "examples.quant::BlockFloat",
     "(x: T[*S]; block: int = 16, bits: int = 8) -> (y: T[*S])",
     types={"T": of.floating},
-    sources=["cpu.cc"],
+    sources=["cpu.cc", "cuda.cu"],
     reference=_reference,
     gradient=lambda inputs, outputs, grads, attrs: {"x": grads.y},
     doc="x in integers of `bits` bits, sign included, that share an exponent in each block along the last axis.",

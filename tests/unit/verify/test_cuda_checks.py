@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples.block_float.op import block_float
 from examples.fake_quantise.op import fake_quantise
 from opforge.cli import main
 from opforge.errors import ArgumentError
@@ -16,6 +17,12 @@ def test_cuda_kernels_pass_the_checks_of_a_host():
     assert report.passed, report.failures
     ran = {row.check for row in report.rows if row.host == "cuda-emulated"}
     assert {"values", "drawn", "boundary", "gradient", "gradient shapes"} <= ran
+
+
+def test_a_kernel_of_shuffles_passes_them_too():
+    report = check(block_float, "quick", hosts=["cuda-emulated"])
+    assert report.passed, report.failures
+    assert {"values", "boundary"} <= {row.check for row in report.rows if row.host == "cuda-emulated"}
 
 
 def test_cuda_kernels_and_their_gradients_are_clean_under_a_sanitizer():  # `make cuda` has all operators, and races
