@@ -24,7 +24,9 @@ struct CallContext {
   opforge_context base;
   ParallelChunks chunks;
   opforge_status (*allocate)(CallContext*, int32_t index, const int64_t* shape, int32_t ndim);
-  void* call;  // the adapter's own state, for `allocate`
+  void* call;                  // the adapter's own state, for `allocate`
+  Aligned* aligned = nullptr;  // while a kernel runs that asks more of addresses than its element does
+  const opforge_arguments* outputs = nullptr;  // of that kernel
   std::vector<std::unique_ptr<void, decltype(&std::free)>> scratch;
   std::vector<std::unique_ptr<int64_t[]>> late_sizes;  // of outputs that the kernel allocates
   std::string text;
@@ -126,7 +128,10 @@ inline opforge_status allocate_output(opforge_context* context, int32_t index, c
   if (self.allocate == nullptr) {
     return context->error(context, OPFORGE_STATUS_UNSUPPORTED, "this host allocates no outputs in a kernel");
   }
-  return self.allocate(&self, index, shape, ndim);
+  const opforge_status status = self.allocate(&self, index, shape, ndim);
+  if (status != OPFORGE_STATUS_OK || self.aligned == nullptr) return status;
+  if (self.aligned->move_one(self.outputs->tensors[index], true)) return OPFORGE_STATUS_OK;
+  return context->error(context, OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for an aligned copy");
 }
 
 inline opforge_status error(opforge_context* context, opforge_status code, const char* text) {
@@ -169,7 +174,10 @@ inline opforge_status run_in(CallContext& context, const opforge_kernel& kernel,
   if (!aligned.move(inputs, false) || !aligned.move(outputs, true)) {
     return context.base.error(&context.base, OPFORGE_STATUS_OUT_OF_MEMORY, "no memory for an aligned copy");
   }
+  context.aligned = &aligned;
+  context.outputs = &outputs;
   const opforge_status status = kernel.run(&context.base, &inputs, &outputs, attributes);
+  context.aligned = nullptr;
   if (status == OPFORGE_STATUS_OK) aligned.write_back();
   return status;
 }

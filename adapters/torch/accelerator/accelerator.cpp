@@ -2,7 +2,6 @@
 // for the CPU and CUDA, fake kernel, autograd and autocast. Compiled on the user's machine, once per PyTorch
 // version.
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,15 +21,6 @@ namespace {
 template <class Kernel, class... Arguments>
 torch::CppFunction boxed(Arguments... arguments) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(arguments...));
-}
-
-torch::Library& library_of(const std::string& space) {
-  static auto* all = new std::map<std::string, std::unique_ptr<torch::Library>>;
-  std::unique_ptr<torch::Library>& one = (*all)[space];
-  if (one == nullptr) {
-    one = std::make_unique<torch::Library>(torch::Library::FRAGMENT, space, std::nullopt, "opforge", 0);
-  }
-  return *one;
 }
 
 void define(const opforge_operator* table, const std::string& space, const std::string& name) {
@@ -54,12 +44,13 @@ void define(const opforge_operator* table, const std::string& space, const std::
     }
     made->gradient = std::move(program);
   }
-  torch::Library& library = library_of(space);
+  // One per operator: PyTorch forgets all that it was told of one whose registration fails.
+  auto own = std::make_unique<torch::Library>(torch::Library::FRAGMENT, space, std::nullopt, "opforge", 0);
+  torch::Library& library = *own;
   Operator* self = made.get();
   library.def(torch::schema((name + self->plan.schema).c_str()),
               {at::Tag::pt2_compliant_tag, at::Tag::flexible_layout});
   self->handle = c10::Dispatcher::singleton().findSchemaOrThrow(self->full_name.c_str(), "");
-  Registry::instance().add(std::move(made));
   for (const c10::DispatchKey device : kDevices) {
     library.impl(name.c_str(), torch::dispatch(device, boxed<DeviceKernel>(self)));
   }
@@ -77,6 +68,8 @@ void define(const opforge_operator* table, const std::string& space, const std::
                                    boxed<AutocastKernel>(self, chosen, device)));
     }
   }
+  Registry::instance().add(std::move(made));
+  static_cast<void>(own.release());  // PyTorch calls into it until the process ends
 }
 
 }  // namespace

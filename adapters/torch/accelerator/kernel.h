@@ -111,10 +111,9 @@ inline void run_kernel(const Plan& plan, Tensors& inputs, const Counts& counts, 
 
   for (size_t t = 0; t < n; ++t) {
     const bool dense = inputs[t].is_contiguous();
-    const bool aligned =
-        kernel->alignment == 0 || reinterpret_cast<uintptr_t>(views[t].data) % kernel->alignment == 0;
-    if (C10_LIKELY(dense && aligned)) continue;
-    if (!dense && aligned && (kernel->flags & OPFORGE_KERNEL_STRIDED) != 0) {
+    const bool lies = on_cpu || lies_at(views[t], kernel->alignment);  // on the CPU run_in sees to it
+    if (C10_LIKELY(dense && lies)) continue;
+    if (!dense && lies && (kernel->flags & OPFORGE_KERNEL_STRIDED) != 0) {
       views[t].strides = const_cast<int64_t*>(inputs[t].strides().data());
       continue;
     }

@@ -167,10 +167,10 @@ struct Call {
     const Shims& torch = shims();
     bool dense = false;
     torch.check(torch.aoti_torch_is_contiguous(tensors[flat].get(), &dense), "is_contiguous");
-    const bool aligned =
-        kernel->alignment == 0 || reinterpret_cast<uintptr_t>(views[flat].data) % kernel->alignment == 0;
-    if (!dense && (kernel->flags & OPFORGE_KERNEL_STRIDED) != 0 && aligned) return;
-    if (!dense || !aligned) {
+    const bool on_cpu = views[flat].device.type == OPFORGE_DEVICE_CPU;  // there run_in sees to addresses
+    const bool lies = on_cpu || lies_at(views[flat], kernel->alignment);
+    if (!dense && (kernel->flags & OPFORGE_KERNEL_STRIDED) != 0 && lies) return;
+    if (!dense || !lies) {
       if (dense) {
         tensors[flat].move_to_new_memory();
       } else {

@@ -22,6 +22,7 @@ using StableKernel = void (*)(StableValue* stack, uint64_t inputs, uint64_t outp
   X(int32_t, aoti_torch_library_init_fragment, (const char*, const char*, uint32_t, Handle*))           \
   X(int32_t, aoti_torch_library_init_impl, (const char*, const char*, const char*, uint32_t, Handle*))  \
   X(int32_t, aoti_torch_library_def, (Handle, const char*))                                             \
+  X(int32_t, aoti_torch_delete_library_object, (Handle))                                                \
   X(int32_t, torch_library_impl, (Handle, const char*, StableKernel, uint64_t))                         \
   X(int32_t, torch_call_dispatcher, (const char*, const char*, StableValue*, uint64_t))                 \
   X(int32_t, torch_parallel_for, (int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void*), void*)) \

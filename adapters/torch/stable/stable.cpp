@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/failure.h"
 #include "entries.h"
@@ -26,10 +27,54 @@ constexpr size_t kSlots = 1024;
 
 constexpr const char* kDevices[] = {"CPU", "CUDA"};
 
-// A namespace of torch.ops: its schemas, and its kernels per device.
-struct Space {
-  Handle fragment = nullptr;
-  Handle kernels[std::size(kDevices)] = {};
+// What PyTorch knows of one operator: its schema, and its kernel per device. It forgets all of it, as if
+// nothing had been registered, unless it is told to keep it.
+class Registration {
+ public:
+  Registration() = default;
+  ~Registration() {
+    while (!made_.empty()) {
+      if (made_.back() != nullptr) static_cast<void>(shims().aoti_torch_delete_library_object(made_.back()));
+      made_.pop_back();
+    }
+  }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+  void open(const std::string& space) {
+    const Shims& torch = shims();
+    made_.reserve(1 + std::size(kDevices));
+    torch.check(torch.aoti_torch_library_init_fragment(space.c_str(), "opforge", 0, &take()),
+                "library_init_fragment");
+    for (const char* const device : kDevices) {
+      torch.check(torch.aoti_torch_library_init_impl(space.c_str(), device, "opforge", 0, &take()),
+                  "library_init_impl");
+    }
+  }
+  void define(const std::string& schema, const std::string& what) {
+    const Shims& torch = shims();
+    if (torch.torch_library_def_with_tags != nullptr) {
+      const int32_t tags[] = {torch.torch_tag_flexible_layout(), torch.torch_tag_pt2_compliant_tag()};
+      torch.check(torch.torch_library_def_with_tags(made_[0], schema.c_str(), tags, 2), what.c_str());
+    } else {
+      torch.check(torch.aoti_torch_library_def(made_[0], schema.c_str()), what.c_str());
+    }
+  }
+  void implement(const std::string& name, StableKernel kernel) {
+    const Shims& torch = shims();
+    for (size_t d = 0; d < std::size(kDevices); ++d) {
+      torch.check(torch.torch_library_impl(made_[1 + d], name.c_str(), kernel, torch.version),
+                  "library_impl");
+    }
+  }
+  void keep() { made_.clear(); }
+
+ private:
+  Handle& take() {
+    made_.push_back(nullptr);
+    return made_.back();
+  }
+  std::vector<Handle> made_;  // the fragment, then a library per device
 };
 
 struct State {
@@ -38,7 +83,6 @@ struct State {
   size_t used = 0;
   std::unique_ptr<Plan> slots[kSlots];
   std::map<std::string, size_t> names;  // "namespace::name" -> slot
-  std::map<std::string, Space> namespaces;
 };
 
 State& state() {
@@ -85,31 +129,16 @@ void define(const opforge_operator* table, const std::string& space, const std::
                   std::to_string(kSlots), "",
                   "build the accelerator (opforge build --host torch): it has no such limit");
   }
-  const Shims& torch = shims();
-  auto& [fragment, kernels] = all.namespaces[space];
-  if (fragment == nullptr) {
-    torch.check(torch.aoti_torch_library_init_fragment(space.c_str(), "opforge", 0, &fragment),
-                "library_init_fragment");
-    for (size_t d = 0; d < std::size(kDevices); ++d) {
-      torch.check(torch.aoti_torch_library_init_impl(space.c_str(), kDevices[d], "opforge", 0, &kernels[d]),
-                  "library_init_impl");
-    }
-  }
   const size_t slot = all.used;
-  const std::string schema = name + plan->schema;
-  const std::string what = "the definition of " + full;
-  if (torch.torch_library_def_with_tags != nullptr) {
-    const int32_t tags[] = {torch.torch_tag_flexible_layout(), torch.torch_tag_pt2_compliant_tag()};
-    torch.check(torch.torch_library_def_with_tags(fragment, schema.c_str(), tags, 2), what.c_str());
-  } else {
-    torch.check(torch.aoti_torch_library_def(fragment, schema.c_str()), what.c_str());
-  }
-  all.slots[slot] = std::move(plan);
-  ++all.used;
+  Registration made;
+  made.open(space);
+  made.define(name + plan->schema, "the definition of " + full);
+  all.slots[slot] =
+      std::move(plan);  // before calls can come; the next operator takes the slot if this one fails
+  made.implement(name, kPool[slot]);
   all.names[full] = slot;
-  for (const Handle one : kernels) {
-    torch.check(torch.torch_library_impl(one, name.c_str(), kPool[slot], torch.version), "library_impl");
-  }
+  ++all.used;
+  made.keep();
 }
 
 }  // namespace

@@ -44,14 +44,14 @@ class Tensor {
   Handle get() const { return handle_; }
   Handle release() { return std::exchange(handle_, nullptr); }
 
-  // Row-major, dense, starting at an address that is a multiple of `alignment`.
+  // Row-major and dense.
   void densify() {
     const Shims& torch = shims();
     bool dense = false;
     torch.check(torch.aoti_torch_is_contiguous(handle_, &dense), "is_contiguous");
     if (!dense) copy("aten::contiguous");
   }
-  // A dense copy at a fresh address, which PyTorch aligns to 64 bytes.
+  // A dense copy at a fresh address, which PyTorch aligns to 512 bytes on CUDA.
   void move_to_new_memory() { copy("aten::clone"); }
 
  private:

@@ -91,6 +91,7 @@ class Call:
         self.outputs: abi.Arguments | None = None
         self.output_dtypes = output_dtypes
         self.allocated: dict[int, Array] = {}
+        self.alignment = 1
 
     def arguments(self, groups: Sequence[Sequence[Array | None]]) -> abi.Arguments:
         """Return the arguments of arrays, by parameter; None stands for one that the kernel allocates."""
@@ -156,6 +157,7 @@ class Call:
 
     def context(self, kernel: LibraryKernel) -> abi.Context:
         """Return the context of the call."""
+        self.alignment = max(1, kernel.alignment)
         context = abi.Context(size=ctypes.sizeof(abi.Context), abi=abi.ABI)
         context.device = self.device
         context.kernel_data = kernel.data or None
@@ -180,7 +182,7 @@ class Call:
         if self.outputs is None or not 0 <= index < len(self.output_dtypes):
             return 1
         try:
-            array = np.empty([shape[k] for k in range(ndim)], self.output_dtypes[index].numpy)
+            array = _empty([shape[k] for k in range(ndim)], self.output_dtypes[index], self.alignment)
         except (MemoryError, ValueError):
             return 4
         self.allocated[index] = array
@@ -258,6 +260,8 @@ def _aligned(shape: Sequence[int], dtype: np.dtype[Any], alignment: int) -> Arra
     """Return a new array at a multiple of the alignment."""
     if alignment <= dtype.alignment:
         return np.empty(shape, dtype)
+    if any(n < 0 for n in shape):
+        raise ValueError("negative dimensions are not allowed")
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + alignment, np.uint8)
     start = -int(memory.__array_interface__["data"][0]) % alignment

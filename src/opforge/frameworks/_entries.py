@@ -133,9 +133,13 @@ class Entries(Generic[E]):
         known = self._entries.get(operator.key)
         if known is None:
             entry = self._entries[operator.key] = self._make(operator)
+            try:
+                if self._complete is not None:
+                    self._complete(entry)
+            except BaseException:
+                del self._entries[operator.key]  # another try is another registration, not a known operator
+                raise
             self._rows[operator.key] = {operator.address}
-            if self._complete is not None:
-                self._complete(entry)
             return entry
         if known.library.schema_hash != operator.schema_hash:
             raise ArgumentError(

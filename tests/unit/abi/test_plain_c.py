@@ -1,5 +1,6 @@
 """The kernel ABI from plain C: a hand-written library and a hand-written host, both compiled as C11."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
 
@@ -40,3 +41,17 @@ def test_numpy_gives_addresses_that_a_kernel_asks_for(tmp_path):
     x = np.arange(1001, dtype=np.float32)
     (y,) = invoke(kernel, [[x[1:]]], [[((1000,), DType.parse("f32"))]], [], "Paged")
     np.testing.assert_array_equal(y, 2 * x[1:])
+
+
+@pytest.mark.compiler
+def test_numpy_gives_them_to_outputs_that_the_kernel_allocates(tmp_path):
+    build_library(tmp_path / "libhandwritten.so")
+    kernel = load_library(tmp_path / "libhandwritten.so").operators["test.hand::Nonzero:1"].kernels[0]
+    x = np.array([0, 3, 0, 2], np.float32)
+    for alignment in (0, 4096):
+        for _ in range(3 if alignment else 1):
+            (y,) = invoke(
+                dataclasses.replace(kernel, alignment=alignment), [[x]], [[(None, DType.parse("i64"))]], [], "Nonzero"
+            )
+            np.testing.assert_array_equal(y, [1, 3])
+            assert y.__array_interface__["data"][0] % max(alignment, 8) == 0

@@ -48,7 +48,7 @@ class Entry(_entries.Entry):
 _names: dict[str, str] = {}  # namespace::name -> key
 _torch_libraries: Final[
     dict[str, torch.library.Library]
-] = {}  # what Python registers; PyTorch drops it with the object
+] = {}  # key -> what Python registers; PyTorch drops it with the object
 
 
 def torch_name(domain: str, name: str, version: int) -> tuple[str, str]:
@@ -79,18 +79,21 @@ def _complete(entry: Entry) -> None:
     """Register what the adapter leaves to Python."""
     from opforge.frameworks.torch import _autocast, _autograd, _batching, _decompose, _fake
 
-    library: Any = _torch_libraries.get(entry.namespace)
-    if library is None:
-        make: Any = torch.library.Library
-        library = _torch_libraries[entry.namespace] = make(entry.namespace, "FRAGMENT")
+    make: Any = torch.library.Library
+    library: Any = make(entry.namespace, "FRAGMENT")
     stable = adapter().route == "stable"
-    if stable or entry.data_dependent:  # a size that depends on data is made by a fake kernel in Python only
-        _fake.register(entry, library)
-    if stable:
-        _autograd.register(entry, library)
-        _autocast.register(entry, library)
-    _batching.register(entry, library)
-    _decompose.register(entry)
+    try:
+        if stable or entry.data_dependent:  # a size that depends on data is made by a fake kernel in Python only
+            _fake.register(entry, library)
+        if stable:
+            _autograd.register(entry, library)
+            _autocast.register(entry, library)
+        _batching.register(entry, library)
+        _decompose.register(entry)
+    except BaseException:
+        library._destroy()
+        raise
+    _torch_libraries[entry.key] = library
 
 
 def _serve(entry: Entry, operator: LibraryOperator) -> None:
