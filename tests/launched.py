@@ -12,13 +12,13 @@ import pytest
 
 import opforge as of
 from opforge.build import LoadedLibrary, load_library
-from opforge.build.cache import cache_dir
+from opforge.build.cache import cache_dir, file_hash
 from opforge.build.cuda import launcher
 from opforge.build.cuda.builder import cuda_plan
 from opforge.build.plan import LibraryPlan, plan_library
 from opforge.schema.dtypes import DType
+from tools.device_check import prebuilt
 from tools.device_check.emulated_images import use_emulated_nvrtc
-from tools.device_check.prebuilt import build_fake_driver
 
 __all__ = ["Seen", "build", "fresh", "gate", "plan", "seen", "use_fake_driver"]
 
@@ -49,9 +49,9 @@ class Seen(ctypes.Structure):
 
 def use_fake_driver(monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have the launcher ask the fake driver, and return its file."""
-    folder = cache_dir() / "fake"
+    folder = cache_dir() / f"fake_driver-{file_hash(Path(prebuilt.__file__).with_name('fake_driver.cpp'))[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
-    path = build_fake_driver(folder)
+    path = prebuilt.build_fake_driver(folder)
     monkeypatch.setenv("OPFORGE_CUDA_DRIVER", str(path))
     return path
 

@@ -62,6 +62,7 @@ STAGES: Final[tuple[tuple[Part, ...], ...]] = (
         Part("prepare", ("-m", "tools.device_check.prepare"), 150, "torch"),
         _tests("test_kernels", 150),
         _tests("test_streams", 90),
+        _tests("test_launcher", 60),
         _tests("test_onnxruntime", 90, "onnxruntime"),
         _tests("test_jax", 120, "jax"),
         _tests("test_tensorflow", 120, "tensorflow"),

@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from opforge._files import whole_file
 from opforge.build import load_library, manifest
 from opforge.build.ahead import source_hashes
 from opforge.build.builder import build_library
@@ -27,6 +28,7 @@ from opforge.build.toolchain import find_compiler
 from opforge.cli._targets import load_operators
 from opforge.cuda import emulate_operators
 from opforge.errors import OpforgeError
+from tools.device_check.launched import LAUNCHED, build_launched
 
 __all__ = ["DRIVER", "build", "build_fake_driver"]
 
@@ -87,6 +89,11 @@ def build(
                 left_out[name] = str(error)
                 continue
             rows.append({"name": name, "bytes": path.stat().st_size, "seconds": time.perf_counter() - started})
+    shutil.rmtree(out / LAUNCHED, ignore_errors=True)
+    try:
+        build_launched(out / LAUNCHED, architectures, emulated=emulated)
+    except OpforgeError as error:
+        left_out[LAUNCHED] = str(error)
     if emulated:
         build_fake_driver(out)
     else:
@@ -139,8 +146,9 @@ def build_fake_driver(out: Path) -> Path:
     """Compile the fake driver."""
     source, target = Path(__file__).with_name("fake_driver.cpp"), out / DRIVER
     if not target.is_file() or target.stat().st_mtime < source.stat().st_mtime:
-        command = [*find_compiler().command, "-std=c++17", "-O1", "-fPIC", "-shared", source, "-o", target, "-ldl"]
-        subprocess.run(command, check=True)
+        with whole_file(target) as temporary:  # tests that run at once make it too
+            flags = ["-std=c++17", "-O1", "-fPIC", "-shared", source, "-o", temporary, "-ldl"]
+            subprocess.run([*find_compiler().command, *flags], check=True)
     return target
 
 

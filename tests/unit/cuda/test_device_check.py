@@ -97,7 +97,7 @@ def test_the_whole_is_rehearsed(tmp_path, prebuilt):
     tool.parent.mkdir()
     tool.write_text(SANITIZER)
     tool.chmod(0o755)
-    wanted = ("test_kernels", "test_streams", "bench_launch", "memcheck", "tune")
+    wanted = ("test_kernels", "test_streams", "test_launcher", "bench_launch", "memcheck", "tune")
     chosen = [word for name in wanted for word in ("--part", name)]
     folders = ("--out", tmp_path / "out", "--work", tmp_path / "work", "--prebuilt", prebuilt)
     path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"

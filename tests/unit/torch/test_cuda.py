@@ -22,6 +22,8 @@ from opforge.cuda import emulate_operators
 from opforge.errors import ArgumentError, UnsupportedError
 from opforge.frameworks.torch._calls import _convert
 from opforge.schema import registry
+from tests import launched as launched_by_driver
+from tests.device_notes import replace_builder
 from tests.unit.torch.host_cuda import HostCuda, host_cuda, on_cuda, view
 
 pytestmark = pytest.mark.compiler
@@ -415,3 +417,24 @@ def test_forward_and_backward_are_traced(cuda, kernels):
     assert [str(node.target) for node in ours] == ["test_torchcuda.gate.default", "test_torchcuda.gate_grad.default"]
     made = [t for node in ours for t in torch.utils._pytree.tree_leaves(node.meta["val"])]
     assert {t.device for t in made} == {torch.device("cuda", 1)}
+
+
+def test_kernels_that_nvrtc_compiled(cuda, monkeypatch):
+    """Nothing but PyTorch, a driver and NVRTC: built when the first tensor comes, launched through the driver."""
+    driver = launched_by_driver.use_fake_driver(monkeypatch)
+    monkeypatch.setenv("OPFORGE_FAKE_DEVICES", "2")
+    replace_builder(monkeypatch, lambda plan: launched_by_driver.build(monkeypatch))
+    x, w = arrays((300, 4), (4,))
+    leaves = [torch.from_numpy(v.copy()).requires_grad_() for v in (x, w)]
+    out = launched_by_driver.gate(*leaves, slope=0.25)
+    expected = torch.autograd.grad(out, leaves, torch.ones_like(out))
+    before = launched_by_driver.seen(driver).launches
+    y = launched_by_driver.gate(*[on_cuda(v, 1).requires_grad_() for v in (x, w)], slope=0.25)
+    np.testing.assert_allclose(view(y.detach()), out.detach().numpy(), rtol=1e-6)
+    for one, right in zip(backward(y, on_cuda(np.ones((300, 4), np.float32), 1)), expected, strict=True):
+        np.testing.assert_allclose(view(one), right.numpy(), rtol=1e-4, atol=1e-5)
+    seen = launched_by_driver.seen(driver)
+    assert (seen.launches - before, seen.device, seen.stream) == (4, 1, 0x1001)  # the gradient of w takes two passes
+    monkeypatch.setenv("OPFORGE_FAKE_FAIL", "cuLaunchKernel=719")
+    with pytest.raises(Exception, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\)"):
+        launched_by_driver.gate(on_cuda(x), on_cuda(w))
