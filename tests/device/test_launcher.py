@@ -1,4 +1,4 @@
-"""Kernels that NVRTC compiled, launched through the driver on a GPU: values, sums, streams, and a first call in a graph."""
+"""Kernels that NVRTC compiled, launched through the driver on a GPU: values, sums, streams, graphs."""
 
 import os
 import shutil
