@@ -166,7 +166,8 @@ struct Table {
       in->align(kImageAlignment);
       const char* data = in->take(length);
       // The driver reads PTX to its end as a string.
-      in->require(strncmp(architecture, "sm_", 3) == 0 || (length > 0 && data[length - 1] == 0));
+      const bool ends = in->ok() && length > 0 && data[length - 1] == 0;
+      in->require(ends || strncmp(architecture, "sm_", 3) == 0);
       made->images.push_back({architecture, data});
     }
     made->architectures = library.architectures;

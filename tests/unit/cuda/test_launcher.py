@@ -252,6 +252,8 @@ def test_files_that_are_damaged(built, tmp_path):
     spoiled = bytearray(whole)
     spoiled[launcher + 100] ^= 1
     held = whole[launcher:-TRAILER]
+    at = held.rindex(b"compute_90\0") + 11  # how long the last code of PTX is
+    endless = held[:at] + struct.pack("<Q", 1 << 60) + held[at + 8 :]
     for number, (content, words) in enumerate(
         [
             (whole[:launcher], "it holds no kernels: it is the launcher alone, or its end was cut off"),
@@ -261,6 +263,7 @@ def test_files_that_are_damaged(built, tmp_path):
             (bytes(spoiled), "its kernels are damaged: their checksum is another; build it again"),
             (with_payload(b""), "what it holds is not as this launcher reads it; build it again"),
             (with_payload(held[:-1]), "what it holds is not as this launcher reads it; build it again"),
+            (with_payload(endless), "what it holds is not as this launcher reads it; build it again"),
             (with_payload(held + b"\0"), "what it holds is not as this launcher reads it; build it again"),
             (with_payload(struct.pack("<I", 99) + held[4:]), "it is built for ABI 99; build it again"),
             (with_payload(held), ""),
