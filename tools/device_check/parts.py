@@ -63,6 +63,7 @@ STAGES: Final[tuple[tuple[Part, ...], ...]] = (
         _tests("test_kernels", 150),
         _tests("test_streams", 90),
         _tests("test_launcher", 60),
+        _tests("test_libraries", 90),
         _tests("test_onnxruntime", 90, "onnxruntime"),
         _tests("test_jax", 120, "jax"),
         _tests("test_tensorflow", 120, "tensorflow"),
@@ -76,7 +77,7 @@ STAGES: Final[tuple[tuple[Part, ...], ...]] = (
     (_bench("launch", 50),),
     (_bench("gradients", 90),),
     tuple(_sanitizer(name) for name in _SANITIZERS),
-    (Part("tune", ("-m", "tools.device_check.tuned"), 60),),
+    (Part("tune", ("-m", "tools.device_check.tuned"), 75),),
 )
 
 

@@ -33,7 +33,7 @@ from tools.device_check.launched import LAUNCHED, build_launched
 __all__ = ["DRIVER", "build", "build_fake_driver"]
 
 ARCHITECTURES: Final = ("sm_80", "sm_90", "compute_90")
-PACKAGES: Final = ("opforge.ops", "tests/device/formulas.py")
+PACKAGES: Final = ("opforge.ops", "tests/device/formulas.py", "examples/tiled_matmul")
 DRIVER: Final = "libfakecuda.so"
 _OTHER: Final = "sm_120"
 """One library is built for this architecture, to see that older devices refuse it; newer ones would run its PTX."""

@@ -90,7 +90,7 @@ def _figures(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
         seconds = max(row["seconds"], 1e-12)
         ours = _row(rows, row["case"], OURS)
         spread = f"{row['low'] * 1e6:.1f} to {row['high'] * 1e6:.1f}"
-        if row.get("host"):
+        if row.get("host") or "bytes" not in row:
             speed = rate = part = whole = ""
         else:
             bandwidth, flops = row["bytes"] / seconds, row["flops"] / seconds

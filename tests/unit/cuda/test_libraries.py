@@ -478,3 +478,12 @@ def test_a_variant_that_is_asked_for_by_name(prepared):
     assert "no operator has this variant" in done.stderr and "expected: by rows" in done.stderr.replace(
         "cuSPARSE, ", ""
     )
+
+
+def test_the_tests_on_a_device_are_rehearsed(prepared):
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/device/test_libraries.py"]
+    environment = {**prepared, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OPFORGE_DEVICE_CHECK": "emulated"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    marks = done.stdout.split()[0]  # the fake has no dot products in bf16, with either index
+    assert marks.count(".") > 40 and marks.count("s") == 2, done.stdout
