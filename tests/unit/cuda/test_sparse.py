@@ -73,15 +73,46 @@ ROWS = {
     "all empty": [0] * 20,
     "one row": [4000],
 }
+# Rows that more than 64 segments have, which blocks put together.
+LONG = {"very long": [3] * 5 + [20000] + [1] * 9, "two long": [17000, 0, 17500, 2]}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("rows", ROWS)
 def test_rows_of_every_length_in_both_variants(rows, variant):
     for operator in MEMBERS[:1] + MEMBERS[2:]:
-        for n in (1, 6, 70):
+        for n in (1, 2, 3, 4, 6, 70):
             arrays = inputs_of(operator, ROWS[rows], 50, n)
             close(operator, arrays, run(operator, arrays, VARIANTS[variant]))
+
+
+@pytest.mark.parametrize("rows", LONG)
+def test_rows_that_many_segments_have(rows):
+    for n in (1, 3, 40):
+        arrays = inputs_of(sparse_matmul, LONG[rows], 50, n, "float32")
+        found = run(sparse_matmul, arrays)
+        close(sparse_matmul, arrays, found, "float32")
+        np.testing.assert_array_equal(run(sparse_matmul, arrays, order="random"), found)
+        assert np.array_equal(found, run(sparse_matmul, arrays, VARIANTS["merged"]))
+
+
+def test_segments_grow_with_the_matrix():
+    """More than 16,384 segments of 256 would be kept; scratch memory does not grow with the entries from there on."""
+    counts = [2, 4_300_000, 0, 1]
+    arrays = inputs_of(sparse_matmul, counts, 50, 1)
+    expected = sparse_matmul.reference(*arrays)
+    found = run(sparse_matmul, arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert not np.array_equal(found, run(sparse_matmul, arrays, VARIANTS["by rows"]))
+
+
+def test_a_few_columns_are_computed_across_alike():
+    """Lanes take entries in turn: the same sums whatever the alignment, and the same columns alone or together."""
+    values, indices, indptr, dense = inputs_of(sparse_matmul, [700, 3, 0, 20] * 5, 40, 4, "float32")
+    together = run(sparse_matmul, [values, indices, indptr, dense])
+    for n in (1, 2, 3):
+        alone = run(sparse_matmul, [values, indices, indptr, np.ascontiguousarray(dense[:, :n])])
+        np.testing.assert_array_equal(alone, together[:, :n])
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
@@ -117,8 +148,8 @@ def test_equal_bits_in_every_order_and_for_every_alignment(operator):
 
 
 def test_the_longest_row_chooses_the_variant():
-    """Uneven rows are summed in segments, which other bits show; even ones by rows."""
-    for counts, same in (([1] * 30 + [3000], 2), ([100] * 31, 1)):
+    """Uneven rows are summed in segments, which other bits show, and so are a few long ones; others by rows."""
+    for counts, same in (([1] * 30 + [3000], 2), ([100] * 31, 1), ([900, 901], 2), ([300] * 256, 1)):
         arrays = inputs_of(sparse_matmul, counts, 50, 8, "float32")
         chosen, rows, merged = (run(sparse_matmul, arrays, variant) for variant in (0, 1, 2))
         assert np.array_equal(chosen, {1: rows, 2: merged}[same])

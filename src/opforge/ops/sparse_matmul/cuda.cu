@@ -38,7 +38,7 @@ __device__ void load(const T* row, int64_t column, int64_t n, R (&loaded)[W]) {
 }
 
 template <int W, bool kPacks, class T, class I>
-__global__ void __launch_bounds__(opforge::cuda::kThreads)
+__global__ void __launch_bounds__(opforge::cuda::kThreads, kResident)
     dots(Matrix<T, I> a, const T* left, const T* right, int64_t n, int lanes, T* out, const Facts* facts) {
   using R = compute_t<T>;
   const bool valid = is_valid(facts);

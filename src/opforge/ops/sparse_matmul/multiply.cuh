@@ -2,13 +2,14 @@
 //
 // Threads form groups of 4 to 32 lanes, as many as the columns need; a lane has W neighbouring columns, 16 bytes where
 // rows are aligned. A group takes the entries of a row 32 at a time into shared memory, where every lane reads all of
-// them, and keeps its columns' sums in registers.
+// them, and keeps its columns' sums in registers. Up to 4 columns are computed across instead: a group's 2 to 32 lanes,
+// about as many as a row has entries, share out the entries, and add up their sums in a tree.
 //
 //   by rows   a group per row (and stretch of columns): the best where rows are alike
-//   merged    a group per 256 of rows and entries together (the merge path of Merrill and Garland, SC 2016), however
-//             long a row is; sums of rows that were cut are put together afterwards, in order
+//   merged    a group per segment of rows and entries together (the merge path of Merrill and Garland, SC 2016),
+//             however long a row is; sums of rows that were cut are put together afterwards, in order
 //
-// Which it is follows from the longest row, which the device knows: both are launched, and one returns at once. In
+// Which it is follows from the number of rows and the longest one, which the device knows: both are launched, and one returns at once. In
 // either, the order of additions depends on sizes and positions alone.
 #pragma once
 
@@ -20,8 +21,24 @@ using opforge::cuda::compute_t;
 using opforge::cuda::Pack;
 
 constexpr int kStaged = 32;    // entries of a group in shared memory at a time
-constexpr int kSegment = 256;  // rows and entries of a merged group
 constexpr int kUneven = 4;     // the longest row in terms of the mean above which segments are the better variant
+constexpr int kFew = 256;      // rows, times stretches of 128 columns, below which segments are the better variant too
+constexpr int kAcross = 4;     // columns that are computed across
+constexpr int kSpan = 64;      // segments of a cut row above which a block puts it together
+// Blocks of a multiprocessor. Without it the compiler aims at more of them for sm_90, and spills.
+constexpr int kResident = 4;
+
+// Of columns; whatever the alignment, since the order of additions follows from it.
+inline int64_t stretches_of(int64_t n) { return (n + 127) / 128; }
+
+// Rows and entries of a segment: 256, and more where that would be more segments than keep a device busy, which have
+// two rows of sums each.
+inline int64_t segment_for(int64_t m, int64_t entries, int64_t n) {
+  const int64_t tasks = 16384 / stretches_of(n), most = tasks > 256 ? tasks : 256;
+  int64_t segment = 256;
+  while (segment * most < m + entries) segment *= 2;
+  return segment;
+}
 
 // As TUNING in cases.py numbers them. kLibrary adds in a fixed order, kLibraryAnyOrder in any.
 enum Variant { kByDevice, kByRows, kMerged, kLibrary, kLibraryAnyOrder };
@@ -34,22 +51,30 @@ inline Status refuse_variant(Context& context, int variant) {
                       "there is no variant %d: 1 is by rows, 2 merged, 3 cuSPARSE, 4 cuSPARSE in any order", variant);
 }
 
-__device__ inline bool is_merged(const Facts* facts, int64_t m, int64_t entries, int variant) {
-  if (variant != kByDevice) return variant == kMerged;
-  const int64_t longest = static_cast<int64_t>(~facts->longest);
-  return longest > kSegment && longest * m > kUneven * entries;
-}
-
 // How threads are shared out. Tasks, numbered from 0, are (row or segment, stretch of columns).
 struct Shape {
   int64_t n, stretches;
   int lanes;
+  int64_t segment, segments;  // of the merged variant
+  bool few;                   // rows: too few groups by rows for a device
 };
 template <int W>
 Shape shape_for(int64_t n) {
   int lanes = 4;
   while (lanes < 32 && static_cast<int64_t>(lanes) * W < n) lanes *= 2;
-  return {n, (n + lanes * W - 1) / (lanes * W), lanes};
+  return {n, (n + lanes * W - 1) / (lanes * W), lanes, 0, 0, false};
+}
+inline Shape shape_across(int64_t n, int64_t m, int64_t entries) {
+  int lanes = 2;
+  while (lanes < 32 && lanes * m < entries) lanes *= 2;
+  return {n, 1, lanes, 0, 0, false};
+}
+
+template <class T, class I>
+__device__ bool is_merged(const Facts* facts, const Matrix<T, I>& a, const Shape& shape, int variant) {
+  if (variant != kByDevice) return variant == kMerged;
+  const int64_t longest = static_cast<int64_t>(~facts->longest);
+  return longest > shape.segment && (shape.few || longest * a.m > kUneven * a.entries);
 }
 
 // A group of lanes: where it is, and its part of shared memory.
@@ -107,6 +132,24 @@ __device__ void accumulate(const Group<R, I>& group, const Matrix<T, I>& a, int6
   }
 }
 
+// The same across: lanes take entries in turn, and all of them have the sums of `n` <= W columns afterwards.
+template <int W, class T, class I, class R>
+__device__ void accumulate_across(const Group<R, I>& group, const Matrix<T, I>& a, int64_t begin, int64_t end,
+                                  const T* dense, int64_t n, R (&sums)[W]) {
+  for (int64_t p = begin + group.lane; p < end; p += group.lanes) {
+    const R value = static_cast<R>(opforge::cuda::widen(a.values[p]));
+    const T* from = dense + static_cast<int64_t>(a.columns[p]) * n;
+#pragma unroll
+    for (int w = 0; w < W; ++w) {
+      if (w < n) sums[w] = opforge::cuda::fused(value, static_cast<R>(opforge::cuda::widen(from[w])), sums[w]);
+    }
+  }
+  for (int reach = group.lanes / 2; reach > 0; reach /= 2) {
+#pragma unroll
+    for (int w = 0; w < W; ++w) sums[w] += __shfl_xor_sync(group.mask, sums[w], reach);
+  }
+}
+
 template <int W, class T, class R>
 __device__ void store(T* to, const R (&sums)[W]) {
   Pack<T, W> pack;
@@ -115,36 +158,74 @@ __device__ void store(T* to, const R (&sums)[W]) {
   opforge::cuda::store_pack<T, W>(to, pack);
 }
 
-template <int W, class T, class I>
-__global__ void __launch_bounds__(opforge::cuda::kThreads)
+// The columns of a lane in both ways of sharing them out.
+template <int W, bool kIsAcross, class T, class I>
+struct Columns {
+  using R = compute_t<T>;
+  const Shape& shape;
+  const Group<R, I>& group;
+  int64_t first;
+
+  __device__ Columns(const Shape& s, const Group<R, I>& g, int64_t task)
+      : shape(s), group(g), first(kIsAcross ? 0 : (task % s.stretches * s.lanes + g.lane) * W) {}
+
+  __device__ void add(const Matrix<T, I>& a, int64_t begin, int64_t end, const T* dense, R (&sums)[W]) const {
+    if constexpr (kIsAcross) {
+      accumulate_across<W>(group, a, begin, end, dense, shape.n, sums);
+    } else {
+      accumulate<W>(group, a, begin, end, dense, shape.n, first, sums);
+    }
+  }
+  // Whether this lane has columns to write.
+  __device__ bool writes() const { return kIsAcross ? group.lane == 0 : first < shape.n; }
+  __device__ void write(T* row, const R (&sums)[W]) const {
+    if constexpr (kIsAcross) {
+#pragma unroll
+      for (int w = 0; w < W; ++w) {
+        if (w < shape.n) row[w] = opforge::cuda::narrow<T>(sums[w]);
+      }
+    } else {
+      store<W>(row + first, sums);
+    }
+  }
+  __device__ void keep(R* row, const R (&sums)[W]) const {
+#pragma unroll
+    for (int w = 0; w < W; ++w) {
+      if (!kIsAcross || w < shape.n) row[first + w] = sums[w];
+    }
+  }
+};
+
+template <int W, bool kIsAcross, class T, class I>
+__global__ void __launch_bounds__(opforge::cuda::kThreads, kResident)
     by_rows(Matrix<T, I> a, const T* dense, T* out, Shape shape, const Facts* facts, int variant) {
   using R = compute_t<T>;
   extern __shared__ __align__(16) unsigned char memory[];
   const bool valid = is_valid(facts);
-  if (valid && is_merged(facts, a.m, a.entries, variant)) return;
+  if (valid && is_merged(facts, a, shape, variant)) return;
   const Group<R, I> group(shape, memory);
   for (int64_t task = group.first; task < a.m * shape.stretches; task += group.step) {
     const int64_t row = task / shape.stretches;
-    const int64_t column = (task % shape.stretches * shape.lanes + group.lane) * W;
+    const Columns<W, kIsAcross, T, I> columns(shape, group, task);
     R sums[W] = {};
     if (valid) {
-      accumulate<W>(group, a, a.starts[row], a.starts[row + 1], dense, shape.n, column, sums);
+      columns.add(a, a.starts[row], a.starts[row + 1], dense, sums);
     } else {  // what is no CSR matrix must not be followed
 #pragma unroll
       for (int w = 0; w < W; ++w) sums[w] = static_cast<R>(nanf(""));
     }
-    if (column < shape.n) store<W>(out + row * shape.n + column, sums);
+    if (columns.writes()) columns.write(out + row * shape.n, sums);
   }
 }
 
-// Where segment s begins: how many rows and entries come before place s * kSegment of the merged list, in which a row's
-// end comes after its entries.
+// Where segment s begins: how many rows and entries come before place s * size of the merged list, in which a row's end
+// comes after its entries.
 struct Place {
   int64_t row, entry;
 };
 template <class I>
-__device__ inline Place place_of(const I* starts, int64_t m, int64_t entries, int64_t segment) {
-  const int64_t at = segment * kSegment < m + entries ? segment * kSegment : m + entries;
+__device__ inline Place place_of(const I* starts, int64_t m, int64_t entries, int64_t size, int64_t segment) {
+  const int64_t at = segment * size < m + entries ? segment * size : m + entries;
   int64_t low = at > entries ? at - entries : 0, high = at < m ? at : m;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
@@ -157,94 +238,156 @@ __device__ inline Place place_of(const I* starts, int64_t m, int64_t entries, in
   return {low, at - low};
 }
 
+// A row that ends in a segment and began in an earlier one, `first`; row -1 where there is none.
+struct Ending {
+  int64_t row, first;
+};
+
 // `cut` holds two rows of sums per segment: of the row that began before it and ends in it, and of the one that goes on
 // behind it.
-template <int W, class T, class I>
-__global__ void __launch_bounds__(opforge::cuda::kThreads)
-    merged(Matrix<T, I> a, const T* dense, T* out, Shape shape, const Facts* facts, int variant, int64_t segments,
-           compute_t<T>* cut) {
+template <int W, bool kIsAcross, class T, class I>
+__global__ void __launch_bounds__(opforge::cuda::kThreads, kResident)
+    merged(Matrix<T, I> a, const T* dense, T* out, Shape shape, const Facts* facts, int variant, compute_t<T>* cut,
+           Ending* endings) {
   using R = compute_t<T>;
   extern __shared__ __align__(16) unsigned char memory[];
-  if (!is_valid(facts) || !is_merged(facts, a.m, a.entries, variant)) return;
+  if (!is_valid(facts) || !is_merged(facts, a, shape, variant)) return;
   const Group<R, I> group(shape, memory);
-  for (int64_t task = group.first; task < segments * shape.stretches; task += group.step) {
+  for (int64_t task = group.first; task < shape.segments * shape.stretches; task += group.step) {
     const int64_t segment = task / shape.stretches;
-    const int64_t column = (task % shape.stretches * shape.lanes + group.lane) * W;
-    const Place begin = place_of(a.starts, a.m, a.entries, segment);
-    const Place end = place_of(a.starts, a.m, a.entries, segment + 1);
+    const Columns<W, kIsAcross, T, I> columns(shape, group, task);
+    const Place begin = place_of(a.starts, a.m, a.entries, shape.segment, segment);
+    const Place end = place_of(a.starts, a.m, a.entries, shape.segment, segment + 1);
+    if (task % shape.stretches == 0 && group.lane == 0) {
+      const int64_t start = begin.row < end.row ? static_cast<int64_t>(a.starts[begin.row]) : begin.entry;
+      // The row's first entry lies at place row + start of the merged list.
+      endings[segment] = start < begin.entry ? Ending{begin.row, (begin.row + start) / shape.segment} : Ending{-1, 0};
+    }
     int64_t p = begin.entry;
     for (int64_t row = begin.row; row <= end.row && row < a.m; ++row) {
       const bool whole = row < end.row;
       const int64_t stop = whole ? static_cast<int64_t>(a.starts[row + 1]) : end.entry;
       const bool began = row > begin.row || static_cast<int64_t>(a.starts[row]) == begin.entry;
       R sums[W] = {};
-      accumulate<W>(group, a, p, stop, dense, shape.n, column, sums);
+      columns.add(a, p, stop, dense, sums);
       p = stop;
-      if (column >= shape.n) continue;
+      if (!columns.writes()) continue;
       if (whole && began) {
-        store<W>(out + row * shape.n + column, sums);
+        columns.write(out + row * shape.n, sums);
       } else {
-        R* to = cut + (segment * 2 + (whole ? 0 : 1)) * shape.n + column;
-#pragma unroll
-        for (int w = 0; w < W; ++w) to[w] = sums[w];
+        columns.keep(cut + (segment * 2 + (whole ? 0 : 1)) * shape.n, sums);
       }
     }
   }
 }
 
-// Puts together the rows that segments have cut: a thread per segment in which such a row ends, and column.
+// Puts together the rows that few segments have cut: a thread per segment in which such a row ends, and column.
 template <class T, class I>
 __global__ void __launch_bounds__(opforge::cuda::kThreads)
-    join(Matrix<T, I> a, T* out, int64_t n, const Facts* facts, int variant, int64_t segments,
-         const compute_t<T>* cut) {
-  if (!is_valid(facts) || !is_merged(facts, a.m, a.entries, variant)) return;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t at = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; at < segments * n; at += step) {
+    join(Matrix<T, I> a, T* out, Shape shape, const Facts* facts, int variant, const compute_t<T>* cut,
+         const Ending* endings) {
+  if (!is_valid(facts) || !is_merged(facts, a, shape, variant)) return;
+  const int64_t n = shape.n, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t at = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; at < shape.segments * n; at += step) {
     const int64_t segment = at / n, column = at % n;
-    const Place begin = place_of(a.starts, a.m, a.entries, segment);
-    const Place end = place_of(a.starts, a.m, a.entries, segment + 1);
-    if (begin.row >= end.row || static_cast<int64_t>(a.starts[begin.row]) == begin.entry) continue;
-    // The row's first entry lies at place row + start of the merged list.
-    const int64_t first = (begin.row + static_cast<int64_t>(a.starts[begin.row])) / kSegment;
+    const Ending ending = endings[segment];
+    if (ending.row < 0 || segment - ending.first > kSpan) continue;
     compute_t<T> sum = 0;
-    for (int64_t s = first; s < segment; ++s) sum += cut[(s * 2 + 1) * n + column];
+    for (int64_t s = ending.first; s < segment; ++s) sum += cut[(s * 2 + 1) * n + column];
     sum += cut[segment * 2 * n + column];
-    out[begin.row * n + column] = opforge::cuda::narrow<T>(sum);
+    out[ending.row * n + column] = opforge::cuda::narrow<T>(sum);
   }
 }
 
-template <int W, class T, class I>
-void launch_width(const Matrix<T, I>& a, const T* dense, int64_t n, T* out, const Facts* facts, int variant,
-                  compute_t<T>* cut, int64_t segments, cudaStream_t stream) {
-  using opforge::cuda::blocks_for;
+// And those that many have: a block per row and stretch of up to 32 columns, whose threads take segments in turn.
+template <class T, class I>
+__global__ void __launch_bounds__(opforge::cuda::kThreads)
+    join_long(Matrix<T, I> a, T* out, Shape shape, const Facts* facts, int variant, const compute_t<T>* cut,
+              const Ending* endings, int across) {
   using R = compute_t<T>;
-  const Shape shape = shape_for<W>(n);
-  const size_t shared = shared_bytes<R, I>(shape);
+  __shared__ R sums[opforge::cuda::kThreads];
+  if (!is_valid(facts) || !is_merged(facts, a, shape, variant)) return;
+  const int thread = static_cast<int>(threadIdx.x), part = thread / across, parts = opforge::cuda::kThreads / across;
+  for (int64_t segment = blockIdx.x; segment < shape.segments; segment += gridDim.x) {
+    const Ending ending = endings[segment];
+    if (ending.row < 0 || segment - ending.first <= kSpan) continue;
+    for (int64_t first = static_cast<int64_t>(blockIdx.y) * across; first < shape.n;
+         first += static_cast<int64_t>(gridDim.y) * across) {
+      const int64_t column = first + thread % across;
+      R sum = 0;
+      if (column < shape.n) {
+        for (int64_t s = ending.first + part; s < segment; s += parts) sum += cut[(s * 2 + 1) * shape.n + column];
+      }
+      sums[thread] = sum;
+      __syncthreads();
+      for (int reach = parts / 2; reach > 0; reach /= 2) {
+        if (part < reach) sums[thread] += sums[thread + reach * across];
+        __syncthreads();
+      }
+      if (part == 0 && column < shape.n)
+        out[ending.row * shape.n + column] =
+            opforge::cuda::narrow<T>(sums[thread] + cut[segment * 2 * shape.n + column]);
+      __syncthreads();
+    }
+  }
+}
+
+template <class T, class I>
+void launch_join(const Matrix<T, I>& a, T* out, const Shape& shape, const Facts* facts, int variant,
+                 const compute_t<T>* cut, const Ending* endings, cudaStream_t stream) {
+  const int64_t threads = shape.segments * shape.n;
+  join<T, I><<<opforge::cuda::blocks_for(threads), block_for(threads), 0, stream>>>(a, out, shape, facts, variant, cut,
+                                                                                   endings);
+  if (shape.segments <= kSpan) return;  // no row can be cut so often
+  int across = 1;
+  while (across < 32 && across < shape.n) across *= 2;
+  const int64_t stretches = (shape.n + across - 1) / across;
+  const dim3 grid(static_cast<unsigned>(shape.segments < 256 ? shape.segments : 256),
+                  static_cast<unsigned>(stretches < 64 ? stretches : 64));
+  join_long<T, I>
+      <<<grid, opforge::cuda::kThreads, 0, stream>>>(a, out, shape, facts, variant, cut, endings, across);
+}
+
+template <int W, bool kIsAcross, class T, class I>
+void launch_shape(const Matrix<T, I>& a, const T* dense, const Shape& shape, T* out, const Facts* facts, int variant,
+                  compute_t<T>* cut, Ending* endings, cudaStream_t stream) {
+  using opforge::cuda::blocks_for;
+  const size_t shared = kIsAcross ? 0 : shared_bytes<compute_t<T>, I>(shape);
   int64_t threads = a.m * shape.stretches * shape.lanes;
-  by_rows<W, T, I>
+  by_rows<W, kIsAcross, T, I>
       <<<blocks_for(threads), block_for(threads), shared, stream>>>(a, dense, out, shape, facts, variant);
   if (cut == nullptr) return;
-  threads = segments * shape.stretches * shape.lanes;
-  merged<W, T, I><<<blocks_for(threads), block_for(threads), shared, stream>>>(a, dense, out, shape, facts, variant,
-                                                                              segments, cut);
-  threads = segments * n;
-  join<T, I><<<blocks_for(threads), block_for(threads), 0, stream>>>(a, out, n, facts, variant, segments, cut);
+  threads = shape.segments * shape.stretches * shape.lanes;
+  merged<W, kIsAcross, T, I><<<blocks_for(threads), block_for(threads), shared, stream>>>(a, dense, out, shape, facts,
+                                                                                         variant, cut, endings);
+  launch_join(a, out, shape, facts, variant, cut, endings, stream);
 }
 
 // out[m, n] = a dense[k, n]; NaN everywhere where a is no CSR matrix.
 template <class T, class I>
 void multiply(Context& context, const Matrix<T, I>& a, const T* dense, int64_t n, T* out, const Facts* facts,
               int variant) {
-  // No row can be long enough for the other variant: then it is not launched.
-  const bool one = variant == kByRows || (variant == kByDevice && a.entries <= kSegment) || a.entries == 0;
-  const int64_t segments = (a.m + a.entries + kSegment - 1) / kSegment;
-  compute_t<T>* cut = one ? nullptr : context.scratch<compute_t<T>>(segments * 2 * n);
   constexpr int kWide = opforge::cuda::kPack<T>;
   const auto aligned = [](const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; };
-  if (n % kWide == 0 && aligned(dense) && aligned(out)) {
-    launch_width<kWide>(a, dense, n, out, facts, one ? kByRows : variant, cut, segments, context.stream());
+  const bool across = n <= kAcross, wide = n % kWide == 0 && aligned(dense) && aligned(out);
+  Shape shape = across ? shape_across(n, a.m, a.entries) : wide ? shape_for<kWide>(n) : shape_for<1>(n);
+  shape.segment = segment_for(a.m, a.entries, n);
+  shape.segments = (a.m + a.entries + shape.segment - 1) / shape.segment;
+  shape.few = a.m * stretches_of(n) < kFew;
+  // No row can be long enough for the other variant: then it is not launched.
+  const bool one = variant == kByRows || (variant == kByDevice && a.entries <= shape.segment) || a.entries == 0;
+  if (one) variant = kByRows;
+  compute_t<T>* cut = one ? nullptr : context.scratch<compute_t<T>>(shape.segments * 2 * n);
+  Ending* endings = one ? nullptr : context.scratch<Ending>(shape.segments);
+  const cudaStream_t stream = context.stream();
+  if (across && n == 1) {
+    launch_shape<1, true>(a, dense, shape, out, facts, variant, cut, endings, stream);
+  } else if (across) {
+    launch_shape<kAcross, true>(a, dense, shape, out, facts, variant, cut, endings, stream);
+  } else if (wide) {
+    launch_shape<kWide, false>(a, dense, shape, out, facts, variant, cut, endings, stream);
   } else {
-    launch_width<1>(a, dense, n, out, facts, one ? kByRows : variant, cut, segments, context.stream());
+    launch_shape<1, false>(a, dense, shape, out, facts, variant, cut, endings, stream);
   }
 }
 
