@@ -8,15 +8,16 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from opforge.cli._targets import load_operators, split_target
-from opforge.report import KINDS, Section, missing
+from opforge.report import KINDS, Section, adapted, missing, name_origins
 
-__all__ = ["Gathered", "Options", "gather"]
+__all__ = ["Gathered", "Options", "gather", "gathered_sections"]
 
 _MOST_SECONDS = 900.0
 _PROFILED = ("opforge", "onnxruntime", "openvino")
@@ -87,6 +88,37 @@ def gather(target: str, options: Options, folder: Path, show: Callable[[str], No
     return runner.found
 
 
+def gathered_sections(parts: Mapping[str, Gathered]) -> list[Section]:
+    """Make the sections of one target or of several, whose checks are one section; the others bear their names."""
+    found: list[tuple[str, Section]] = []
+    checks: list[Any] = []
+    for target, part in parts.items():
+        name_origins(content for _, content in part.results)
+        mine = [content for where, content in part.results if where == _CHECK]
+        checks += mine
+        made = [adapted(content, where) for where, content in part.results if where != _CHECK]
+        present = {section.kind for section in made} | ({"check"} if mine else set())
+        made += [one for one in part.others if one.state != "missing" or one.kind not in present]
+        found += [(target, section) for section in made]
+    every = []
+    if checks:
+        reports = [report for content in checks for report in content["reports"]]
+        every.append(adapted({"passed": all(content["passed"] for content in checks), "reports": reports}, _CHECK))
+    # What is missing everywhere for one reason is said once.
+    common = Counter((section.kind, section.summary) for _, section in found if section.state == "missing")
+    for target, section in found:
+        count = common.get((section.kind, section.summary), 0)
+        if count < len(parts) or len(parts) == 1:
+            named = f"{section.title}: {target}" if len(parts) > 1 else section.title
+            every.append(replace(section, title=named))
+        elif all(section != other for other in every):
+            every.append(section)
+    return every
+
+
+_CHECK = "opforge check"
+
+
 class _Runner:
     def __init__(self, target: str, options: Options, folder: Path, show: Callable[[str], None]) -> None:
         self._target, self._options, self._folder, self._show = target, options, folder, show
@@ -113,10 +145,11 @@ class _Runner:
         o = self._options
         self._section("check", ["check", self._target, "--level", o.level])
         model = self._folder / "operator.onnx"
-        one = len(load_operators(self._target)) == 1
-        exported = self._run(["export", self._target, "-o", str(model)]) if one else {}
+        operators = load_operators(self._target)
+        where, name = split_target(self._target)
+        alone = f"{where}:{name or operators[0].name}"
+        exported = self._run(["export", alone, "-o", str(model)]) if len(operators) == 1 else {}
         if model.is_file():
-            where = split_target(self._target)[0]
             self._options = replace(o, packages=[*o.packages, where])
             self._engines(str(model))
             self._section("inspect", ["inspect", str(model), "--nodes"])

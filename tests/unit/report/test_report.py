@@ -60,12 +60,13 @@ def test_the_matrix_and_the_map_of_errors(report):
     matrix = next(b for b in section(report, "check").blocks if b.title == "Operators and hosts")
     assert [c.name for c in matrix.columns] == ["host", "a::Good", "a::Bad"]
     assert [[getattr(v, "text", v) for v in row] for row in matrix.rows] == [
+        ["verdict", "passed", "FAILED"],
         ["itself", "1", "1"],
         ["numpy", "2", "2"],
         ["torch", "1", "1 of 2 FAILED"],
         ["jax", "left out", "-"],
     ]
-    assert [v.tone for v in matrix.rows[2][1:]] == ["good", "bad"]
+    assert [v.tone for v in matrix.rows[3][1:]] == ["good", "bad"]
     many = adapted({"passed": True, "reports": [results.check()["reports"][0]] * 5}, "check")
     across = next(b for b in many.blocks if b.title == "Operators and hosts")
     assert [c.name for c in across.columns] == ["subject", "itself", "numpy", "torch", "jax"]
@@ -203,7 +204,7 @@ def test_files_in_and_all_forms_out(opforge, files, tmp_path, monkeypatch):
         (["odd.json"], "no command prints such JSON"),
         (["half.json"], "this looks like the JSON of opforge bench, but is not whole"),
         (["half.json", "-o", "page.pdf"], "no form of a report"),
-        (["a", "b"], "a report is about one target"),
+        (["a", "b", "a"], "report: a target is named twice\n  got: a"),
         (["no.onnx"], "there is no such model"),
         (["odd.json", "--github"], "no file for the summary"),
     ],
@@ -272,3 +273,29 @@ def test_a_damaged_file_and_a_command_that_breaks_have_failed(opforge, program, 
     (section,) = done.json["sections"]
     assert section["state"] == "failed"
     assert section["summary"].startswith("The command itself failed: exit code -6")
+
+
+def test_several_targets_are_one_page_with_a_verdict_each(opforge, program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert opforge("new", "MyGate", "--path", "gate").code == 0
+    assert opforge("new", "RowScale", "--kernel", "--path", "rows").code == 0
+    (tmp_path / "rows" / "cpu.cc").write_text((tmp_path / "rows" / "cpu.cc").read_text().replace("x(", "2 * x(", 1))
+    words = ["--only", "check", "--only", "inspect", "--only", "memory"]
+    done = opforge("report", "gate", "rows", program, *words, "-o", "page.html", "-o", "report.json", "--json")
+    assert done.code == 1, done.err
+    checks, *others = done.json["sections"]
+    assert (checks["kind"], checks["state"]) == ("check", "failed")
+    subjects = [report["subject"] for report in checks["content"]["reports"]]
+    assert subjects == ["local.test::MyGate", "local.test::RowScale", "local.test::RowScaleGradW", str(program)]
+    named = {section["title"]: section["state"] for section in others}
+    assert named["Memory plan: gate"] == named[f"Memory plan: {program}"] == "info"
+    assert named["Memory plan: rows"] == "missing", "of two operators"
+    page = (tmp_path / "page.html").read_text()
+    anchors = re.findall(r'id="([^"]+)"', page)
+    assert len(anchors) == len(set(anchors))
+    rows = re.search(r"Operators and hosts.*?</table>", page, re.DOTALL)
+    assert rows and "verdict" in rows[0]
+    plain = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", rows[0]))
+    assert "local.test::MyGate passed" in plain and "local.test::RowScale FAILED" in plain, plain
+    lines = [row["line"] for row in done.json["provenance"]["commands"]]
+    assert "opforge export gate:MyGate -o operator.onnx" in " | ".join(lines)

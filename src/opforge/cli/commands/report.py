@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import click
 
-from opforge.cli._gather import Options, gather
+from opforge.cli._gather import Gathered, Options, gather, gathered_sections
 from opforge.cli._models import require_model
 from opforge.cli._output import emit, json_option, path_text, progress
 from opforge.errors import ArgumentError
@@ -34,6 +35,7 @@ _EPILOG = """\b
 Examples:
   opforge report model.onnx --package my_gate -o report.html
   opforge report my_gate:MyGate -o report.html -o report.xml
+  opforge report my_gate row_scale --only check
   opforge check my_gate --json > check.json
   opforge compare model.onnx --engine all --json > compare.json
   opforge report check.json compare.json -o report.html
@@ -76,10 +78,11 @@ def command(
     github: bool,
     as_json: bool,
 ) -> int:
-    """Make a report of SOURCES: JSON files that other commands printed, or a TARGET that it runs them on.
+    """Make a report of SOURCES: JSON files that other commands printed, or targets that it runs them on.
 
-    A target is an .onnx, a .bin, or an operator package, folder, file or `PACKAGE:Operator`. The page is one file
-    that loads nothing. A part that is not there says why, and how to get it.
+    A target is an .onnx, a .bin, or an operator package, folder, file or `PACKAGE:Operator`. The checks of several
+    are one table of operators and hosts, with a verdict each; their other parts bear the target's name. The page is
+    one file that loads nothing. A part that is not there says why, and how to get it.
     """
     from opforge.onnx._read import read_model
 
@@ -88,8 +91,9 @@ def command(
             raise ArgumentError("no form of a report", where=str(path), expected=", ".join(FORMATS), got=path.suffix)
     files = [Path(source) for source in sources if source.endswith(".json")]
     targets = [source for source in sources if not source.endswith(".json")]
-    if len(targets) > 1:
-        raise ArgumentError("a report is about one target", where="report", got=", ".join(targets))
+    twice = [target for target, count in Counter(targets).items() if count > 1]
+    if twice:
+        raise ArgumentError("a target is named twice", where="report", got=", ".join(twice))
     for target in targets:
         if Path(target).suffix in (".onnx", ".bin"):
             require_model(Path(target))
@@ -100,17 +104,21 @@ def command(
         raise ArgumentError("no file for the summary", where="--github", expected="GITHUB_STEP_SUMMARY names one")
 
     results, commands = read_results(files)
-    others: list[Section] = []
+    name_origins(content for _, content in results)
+    sections = [adapted(content, where) for where, content in results]
     hashed = list(files)
     if targets:
         options = Options(packages, sizes, level, duration, threads, frozenset(kinds or KINDS))
+        parts: dict[str, Gathered] = {}
         with tempfile.TemporaryDirectory(prefix="opforge-report-") as folder, progress("gathering", as_json) as show:
-            found = gather(targets[0], options, Path(folder), show)
-        results, others = [*results, *found.results], found.others
-        hashed, commands = hashed + found.files, commands + found.commands
-    name_origins(content for _, content in results)
-    sections = [adapted(content, where) for where, content in results] + others
-    subject = title or (targets[0] if targets else ", ".join(path.name for path in files))
+            for number, target in enumerate(targets):
+                own = Path(folder) / str(number)
+                own.mkdir()
+                parts[target] = gather(target, options, own, show)
+        sections += gathered_sections(parts)
+        hashed += [path for found in parts.values() for path in found.files]
+        commands += [command for found in parts.values() for command in found.commands]
+    subject = title or ", ".join(targets or [path.name for path in files])
     report = Report(subject, _ordered(sections, kinds), provenance(hashed, commands))
     written = outputs or (Path("report.html"),)
     for path in written:
@@ -135,7 +143,9 @@ def _ordered(sections: list[Section], asked: tuple[str, ...]) -> list[Section]:
     Without ``--only`` every kind is asked for, but the suite, which few have.
     """
     present = {section.kind for section in sections if section.state != "missing"}
-    every = [section for section in sections if section.state != "missing" or section.kind not in present]
+    # What one target of several lacks bears its name, and stays beside what the others have.
+    general = {kind.title for kind in KINDS.values()}
+    every = [s for s in sections if s.state != "missing" or s.kind not in present or s.title not in general]
     said = {section.kind for section in every} | {"suite"}
     absent = [kind for kind in KINDS.values() if kind.name not in said and (not asked or kind.name in asked)]
     every += [missing(kind, "No result of it was given") for kind in absent]

@@ -51,6 +51,9 @@ def _matrix(reports: Sequence[Mapping[str, Any]]) -> Table:
     hosts = _ordered(_host(row) for report in reports for row in report["rows"])
     names = [subject_name(report["subject"]) for report in reports]
     cells = [[_cell([row for row in report["rows"] if _host(row) == host]) for host in hosts] for report in reports]
+    if len(reports) > 1:
+        hosts = ["verdict", *hosts]
+        cells = [[mark(report["passed"]), *row] for report, row in zip(reports, cells, strict=True)]
     note = "How many checks passed in each host; “itself” is what needs none, such as the declaration."
     if len(hosts) > len(reports):  # the longer side downwards, so that it is seen whole
         turned: list[list[Value]] = [[host, *(row[k] for row in cells)] for k, host in enumerate(hosts)]
