@@ -69,7 +69,7 @@ def test_the_matrix_and_the_map_of_errors(report):
     assert [v.tone for v in matrix.rows[3][1:]] == ["good", "bad"]
     many = adapted({"passed": True, "reports": [results.check()["reports"][0]] * 5}, "check")
     across = next(b for b in many.blocks if b.title == "Operators and hosts")
-    assert [c.name for c in across.columns] == ["subject", "itself", "numpy", "torch", "jax"]
+    assert [c.name for c in across.columns] == ["subject", "verdict", "itself", "numpy", "torch", "jax"]
     heat = next(b for b in section(report, "compare").blocks if b.title == "Map of errors")
     assert [[getattr(v, "tone", v) for v in row] for row in heat.rows] == [
         ["y", "heat1", "heat5"],
