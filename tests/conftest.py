@@ -26,6 +26,11 @@ else:
 _began: list[tuple[np.random.Generator, dict]] = []
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with what takes long, so that no process works alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish():
     """Keep the states of generators that modules share among their tests."""
     for name, module in list(sys.modules.items()):

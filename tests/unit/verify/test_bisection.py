@@ -249,6 +249,7 @@ twist = of.kernel(
 
 
 @pytest.mark.compiler
+@pytest.mark.long
 def test_a_kernel_that_is_wrong_at_one_element(tmp_path):
     """The kernel of an author, in opforge's own engine, between 99 nodes that the compiler fuses as it likes."""
     (tmp_path / "op.py").write_text(_DECLARED)
