@@ -58,6 +58,46 @@ class Body:
             self._constants[key] = self.node("CastLike", [raw, self.like])
         return self._constants[key]
 
+    def typed(self, value: float, like: str) -> str:
+        """A scalar of the type of another value."""
+        from onnx import TensorProto, helper
+
+        raw = self.node("Constant", [], value=helper.make_tensor("value", TensorProto.DOUBLE, [], [value]))
+        return self.node("CastLike", [raw, like])
+
+    def integer(self, value: int, kind: ValueType) -> str:
+        """A scalar of an integer type."""
+        from onnx import helper
+
+        return self.node("Constant", [], value=helper.make_tensor("value", _CAST_TO[kind], [], [value]))
+
+
+_BITS = {ValueType.I32: (32, True), ValueType.I64: (64, True), ValueType.U8: (8, False), ValueType.I8: (8, True)}
+
+
+def _cast(body: Body, x: str, source: ValueType, target: ValueType, out: str) -> None:
+    """Convert by our rule. ONNX leaves open what a float beyond an integer type becomes, and engines differ."""
+    if target is ValueType.T:
+        body.node("CastLike", [x, body.like], out)
+        return
+    if not source.is_float or target not in _BITS:
+        body.node("Cast", [x], out, to=_CAST_TO[target])
+        return
+    bits, signed = _BITS[target]
+    low, beyond = (-float(2 ** (bits - 1)), float(2 ** (bits - 1))) if signed else (0.0, float(2**bits))
+    wide = ValueType.I64 if bits == 64 else ValueType.I32  # Where of the others is not everywhere
+    least, most, zero = (body.typed(value, x) for value in (low, beyond, 0.0))
+    under, over = body.node("LessOrEqual", [x, least]), body.node("GreaterOrEqual", [x, most])
+    inside = body.node("And", [body.node("Greater", [x, least]), body.node("Less", [x, most])])  # NaN is not
+    whole = body.node("Cast", [body.node("Where", [inside, x, zero])], to=_CAST_TO[wide])
+    limits = [body.integer(value, wide) for value in (int(low), int(beyond) - 1)]
+    bounded = body.node("Where", [under, limits[0], body.node("Where", [over, limits[1], whole])])
+    body.node("Identity" if wide is target else "Cast", [bounded], out, **_to(wide, target))
+
+
+def _to(wide: ValueType, target: ValueType) -> dict[str, int]:
+    return {} if wide is target else {"to": _CAST_TO[target]}
+
 
 Rule = Callable[[Body, Sequence[str], str], object]
 
@@ -235,19 +275,18 @@ def emit_function(
         else body.node("Cast", [body.constant(c.value)], to=_CAST_TO[c.type])
         for c in program.constants
     ]
+    kinds = [ValueType.T] * (len(values) - len(program.constants)) + [c.type for c in program.constants]
     for instruction in program.instructions:
         out = f"v{len(values)}"
         args = [values[a] for a in instruction.args]
         if instruction.op == "cast":
-            if instruction.type is ValueType.T:
-                body.node("CastLike", [args[0], body.like], out)
-            else:
-                body.node("Cast", args, out, to=_CAST_TO[instruction.type])
+            _cast(body, args[0], kinds[instruction.args[0]], instruction.type, out)
         elif instruction.op in _RULES:
             _RULES[instruction.op](body, args, out)
         else:
             raise ExportError(f"the instruction {instruction.op!r} has no ONNX form", where=where)
         values.append(out)
+        kinds.append(instruction.type)
     for output, public in zip(program.outputs, outputs, strict=True):
         body.node("Identity", [values[output.value]], public)
     required = [n for n, _kind, default in attributes if default is None]

@@ -97,6 +97,9 @@ MPMATH: dict[str, Callable[..., Number]] = {
 }
 
 
+_INTEGERS = {ValueType.I32: (32, True), ValueType.I64: (64, True), ValueType.U8: (8, False), ValueType.I8: (8, True)}
+
+
 def evaluate(node: Node, inputs: Sequence[Number], attributes: Sequence[Number], digits: int) -> Number:
     """The value of an expression at scalars. Sides that a select does not choose are not computed."""
     with mp.workdps(max(digits, mp.mp.dps)):
@@ -115,13 +118,19 @@ def _value(node: Node, leaves: dict[str, list[Number]], values: dict[int, Number
         value = _value(node.args[1] if _value(node.args[0], leaves, values) else node.args[2], leaves, values)
     else:
         args = [_value(a, leaves, values) for a in node.args]
-        value = _cast(args[0], node.type) if node.op == "cast" else MPMATH[node.op](*args)
+        value = _cast(args[0], node.args[0].type, node.type) if node.op == "cast" else MPMATH[node.op](*args)
     values[id(node)] = value
     return value
 
 
-def _cast(x: Number, to: ValueType) -> Number:
+def _cast(x: Number, source: ValueType, to: ValueType) -> Number:
     if to is ValueType.BOOL:
         return x != 0
     number = mp.mpf(int(x)) if isinstance(x, bool) else x
-    return number if to.is_float else _trunc(number)
+    if to.is_float:
+        return number
+    bits, signed = _INTEGERS[to]
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    if source.is_float:
+        return mp.mpf(0) if mp.isnan(number) else min(max(_trunc(number), mp.mpf(low)), mp.mpf(high))
+    return mp.mpf((int(number) - low) % 2**bits + low)  # the low bits

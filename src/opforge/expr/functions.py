@@ -287,7 +287,7 @@ def where(condition: Value, x: Value, y: Value) -> Value:
 def cast(x: Value, dtype: object) -> Value:
     """X as another type: "T" (the type computed in), f32, f64, i32, i64, u8, i8 or bool.
 
-    Float to integer truncates and saturates, NaN gives 0; anything but 0 is true.
+    Float to integer truncates and saturates, NaN gives 0; integers keep their low bits; anything but 0 is true.
     """
     name = dtype if isinstance(dtype, str) else str(getattr(dtype, "name", dtype))
     try:

@@ -118,7 +118,7 @@ _INTEGERS: dict[ValueType, Any] = {
 
 
 def cast(x: Array, to: ValueType) -> Array:
-    """A value in another type. Float to integer truncates and saturates, NaN gives 0; anything but 0 is true."""
+    """A value in another type, by the rule of docs/design/numbers.md, "Conversions"."""
     x = np.asarray(x)
     if to is ValueType.BOOL:
         return x != 0
@@ -129,9 +129,7 @@ def cast(x: Array, to: ValueType) -> Array:
         return x.astype(np.float64)
     integer = _INTEGERS[to]
     if x.dtype.kind != "f":
-        # Integers wrap only where C would be undefined; saturate instead, as floats do.
-        limits = np.iinfo(integer)
-        return np.clip(x.astype(np.int64), limits.min, limits.max).astype(integer)
+        return x.astype(integer)  # the low bits
     limits = np.iinfo(integer)
     whole = np.trunc(np.where(np.isnan(x), 0.0, x))
     # 2**63 - 1 is no float64, so the upper end is set by comparison, not by clipping.

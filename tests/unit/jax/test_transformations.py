@@ -10,6 +10,7 @@ import pytest
 import opforge as of
 from opforge.errors import ArgumentError, SchemaError, UnsupportedError
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, sparse_matmul
+from tests.unit.expr.conversions import OPERATORS, VALUES, compare
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -273,3 +274,9 @@ def test_a_changed_operator_of_the_same_name_is_refused():
 def test_a_name_is_no_operator():
     with pytest.raises(ArgumentError, match=r"(?s)opforge.jax: this is no operator.*got: 'Gelu'.*opforge.load"):
         of.jax.register("Gelu")
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_conversions_of_the_decomposition(name):
+    with enable_x64(True):
+        compare(name, OPERATORS[name].decomposed(jnp.asarray(VALUES)))

@@ -8,6 +8,7 @@ import pytest
 import opforge as of
 from opforge.errors import ArgumentError, DtypeError
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid
+from tests.unit.expr.conversions import OPERATORS, VALUES, compare
 
 tf = pytest.importorskip("tensorflow")
 
@@ -206,3 +207,8 @@ def test_addresses_are_what_a_kernel_asks_for(hand):
     x = np.arange(1001, dtype=np.float32)
     np.testing.assert_array_equal(hand.paged(tf.constant(x)), 2 * x)
     np.testing.assert_array_equal(tf.function(lambda v: hand.paged(v[1:]) + 1.0)(tf.constant(x)), 2 * x[1:] + 1)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_conversions_of_the_decomposition(name):
+    compare(name, [y.numpy() for y in OPERATORS[name].decomposed(tf.constant(VALUES))])

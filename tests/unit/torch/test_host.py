@@ -19,6 +19,7 @@ from opforge.errors import ArgumentError, BuildError, CandidateError, DtypeError
 from opforge.frameworks.torch import _accelerator, _adapter, all_entries
 from opforge.frameworks.torch._entries import ENTRIES, torch_name
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, sparse_matmul
+from tests.unit.expr.conversions import OPERATORS, VALUES, compare
 
 
 @pytest.fixture
@@ -355,3 +356,8 @@ def test_a_failed_build_is_remembered_and_told(monkeypatch, tmp_path):
     with pytest.raises(BuildError, match=r"an earlier build of the accelerator for torch .* failed"):
         _accelerator.build()
     assert _accelerator.built() is None
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_conversions_of_the_decomposition(name):
+    compare(name, [y.numpy() for y in OPERATORS[name].decomposed(torch.from_numpy(VALUES))])
