@@ -16,7 +16,7 @@ from typing import Final, Literal
 from opforge.build import abi
 from opforge.build.ahead import find_built, find_row
 from opforge.build.cuda.builder import build_cuda_library, cuda_plan
-from opforge.build.jit import jit_mode
+from opforge.build.jit import jit_mode, notice
 from opforge.build.library import LibraryOperator, LoadedLibrary, load_library
 from opforge.build.plan import LibraryPlan, plan_library
 from opforge.errors import InternalError, ToolchainError
@@ -101,7 +101,9 @@ def _obtain(plan: LibraryPlan, operator: Operator, device: Device) -> LoadedLibr
     if mode == "off":
         raise _missing(operator.key, device, "OPFORGE_JIT=off forbids compiling")
     try:
-        library = load_library(build_cuda_library(plan))
+        with notice(plan.name):
+            built_now = build_cuda_library(plan)
+        library = load_library(built_now)
     except ToolchainError as error:
         raise _missing(operator.key, device, f"{error.what}: {error.got}", error.hint) from error
     row = library.operators.get(operator.key)

@@ -23,7 +23,7 @@ from opforge.build.toolchain import INSTALL_HINT, find_compiler
 from opforge.errors import ArgumentError, BuildError, InternalError, MissingOperatorError, ToolchainError
 from opforge.schema.operator import Operator
 
-__all__ = ["jit_mode", "library_for"]
+__all__ = ["jit_mode", "library_for", "notice"]
 
 _NOTICE_AFTER_SECONDS = 2.0
 
@@ -88,7 +88,7 @@ def _obtain(plan: LibraryPlan, mode: str) -> LoadedLibrary:
             raise
         return _without_compiler(plan, "missing compiler", error)
     try:
-        with _notice(plan.name):
+        with notice(plan.name):
             return load_library(build_library(plan))
     except BuildError as error:
         if mode == "require" or plan.kernel_operators:
@@ -128,7 +128,7 @@ def _check(plan: LibraryPlan, library: LoadedLibrary) -> None:
 
 
 @contextlib.contextmanager
-def _notice(name: str) -> Iterator[None]:
+def notice(name: str) -> Iterator[None]:
     """Say that a build is going on once it takes longer than a user expects of a call."""
 
     def tell() -> None:

@@ -53,6 +53,12 @@ def test_one_file_with_code_for_each_architecture(nvrtc):
     assert "test.stub::ProductGrad:1 for sm_80\n" in compiler_words(path)
 
 
+def test_only_the_table_is_exported(nvrtc):
+    listed = ["nm", "-D", "--defined-only", build("sm_80")]
+    exported = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[-1] for line in exported.splitlines()] == ["opforge_library_v1"]
+
+
 def test_it_is_built_once_and_follows_what_it_is_made_of(nvrtc, monkeypatch, tmp_path):
     path = build("sm_80")
     made = len(nvrtc.made)
