@@ -31,7 +31,7 @@ __all__ = ["Cache", "Made", "cache_dir", "compiler_words", "file_hash", "open_ca
 _LAYOUT = "v1"
 _ENDINGS = (".so", ".o")
 _VARIANTS_KEPT = 4
-_MESSAGE_AFTER_SECONDS = 2.0
+_MESSAGE_AFTER_SECONDS = 5.0
 _WAIT_SECONDS = 900.0
 
 
