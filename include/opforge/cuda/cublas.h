@@ -75,7 +75,7 @@ void gemm(Use<Cublas>& library, Launch& launch, const T* left, const T* right, T
   const R one = 1, zero = 0;
   size_t bytes = 0;
   if (!workspace_of(launch, &bytes)) return;
-  void* workspace = launch.scratch(bytes, 256);
+  void* workspace = library.workspace(bytes);
   if (workspace == nullptr ||
       !library.ok("cublasSetWorkspace", library->set_workspace(library.handle(), workspace, bytes)))
     return;

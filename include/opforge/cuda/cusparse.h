@@ -3,7 +3,7 @@
 // same in CUDA 12 and 13 (both have libcusparse.so.12).
 //
 // Algorithms are those whose sums do not depend on the run, unless kFastest is asked for. Matrices are
-// row-major, scalars are the host's, workspaces come from the launch.
+// row-major, scalars are the host's, workspaces come from the call's scratch memory.
 #pragma once
 
 #include "opforge/cuda/library.h"
@@ -112,12 +112,12 @@ bool describe(Use<Cusparse>& library, Descriptor& made, int64_t size, const T* v
                     library->create_vector(made.made(), size, const_cast<T*>(values), DataType<T>::value));
 }
 
-// Asks for the workspace's size, takes it from the launch, computes.
+// Asks for the workspace's size, takes it from the host, computes.
 template <class Size, class Compute>
-void computed(Use<Cusparse>& library, Launch& launch, const char* call, Size size, Compute compute) {
+void computed(Use<Cusparse>& library, const char* call, Size size, Compute compute) {
   size_t bytes = 0;
   if (!library.ok((std::string(call) + "_bufferSize").c_str(), size(&bytes))) return;
-  void* workspace = launch.scratch(bytes > 0 ? bytes : 1, 256);
+  void* workspace = library.workspace(bytes);
   if (workspace != nullptr) library.ok(call, compute(workspace));
 }
 
@@ -126,8 +126,8 @@ void computed(Use<Cusparse>& library, Launch& launch, const char* call, Size siz
 // out = a dense, or a^T dense: dense has n columns, out too. Sums of a^T, and those of kFastest, are formed
 // in any order.
 template <class T, class I>
-void spmm(Use<Cusparse>& library, Launch& launch, Cusparse::Operation operation, const CsrMatrix<T, I>& a,
-          const T* dense, int64_t n, T* out, Cusparse::Algorithm algorithm = Cusparse::kMergedRows) {
+void spmm(Use<Cusparse>& library, Cusparse::Operation operation, const CsrMatrix<T, I>& a, const T* dense,
+          int64_t n, T* out, Cusparse::Algorithm algorithm = Cusparse::kMergedRows) {
   using R = compute_t<T>;
   const R one = 1, zero = 0;
   const bool turned = operation == Cusparse::kTransposed;
@@ -141,13 +141,13 @@ void spmm(Use<Cusparse>& library, Launch& launch, Cusparse::Operation operation,
                     to.get(), DataType<R>::value, algorithm, last);
   };
   detail::computed(
-      library, launch, "cusparseSpMM", [&](size_t* bytes) { return call(library->spmm_size, bytes); },
+      library, "cusparseSpMM", [&](size_t* bytes) { return call(library->spmm_size, bytes); },
       [&](void* workspace) { return call(library->spmm, workspace); });
 }
 
 // out = a x for a vector, in an order that does not depend on the run.
 template <class T, class I>
-void spmv(Use<Cusparse>& library, Launch& launch, const CsrMatrix<T, I>& a, const T* x, T* out) {
+void spmv(Use<Cusparse>& library, const CsrMatrix<T, I>& a, const T* x, T* out) {
   using R = compute_t<T>;
   const R one = 1, zero = 0;
   Descriptor matrix(library->destroy_sparse), from(library->destroy_vector), to(library->destroy_vector);
@@ -159,15 +159,14 @@ void spmv(Use<Cusparse>& library, Launch& launch, const CsrMatrix<T, I>& a, cons
                     DataType<R>::value, Cusparse::kVector, last);
   };
   detail::computed(
-      library, launch, "cusparseSpMV", [&](size_t* bytes) { return call(library->spmv_size, bytes); },
+      library, "cusparseSpMV", [&](size_t* bytes) { return call(library->spmv_size, bytes); },
       [&](void* workspace) { return call(library->spmv, workspace); });
 }
 
 // a.values = (left right^T) at a's entries; left has a.rows rows of n columns, right a.columns. What a.values
 // holds is not read: it must be zeros, since an unknown value times a zero factor may be NaN.
 template <class T, class I>
-void sddmm(Use<Cusparse>& library, Launch& launch, const T* left, const T* right, int64_t n,
-           const CsrMatrix<T, I>& a) {
+void sddmm(Use<Cusparse>& library, const T* left, const T* right, int64_t n, const CsrMatrix<T, I>& a) {
   using R = compute_t<T>;
   const R one = 1, zero = 0;
   Descriptor matrix(library->destroy_sparse), first(library->destroy_dense), second(library->destroy_dense);
@@ -179,7 +178,7 @@ void sddmm(Use<Cusparse>& library, Launch& launch, const T* left, const T* right
                     second.get(), &zero, matrix.get(), DataType<R>::value, 0, last);
   };
   detail::computed(
-      library, launch, "cusparseSDDMM", [&](size_t* bytes) { return call(library->sddmm_size, bytes); },
+      library, "cusparseSDDMM", [&](size_t* bytes) { return call(library->sddmm_size, bytes); },
       [&](void* workspace) { return call(library->sddmm, workspace); });
 }
 

@@ -27,7 +27,7 @@
 //
 // Handles belong to a process and a device; a call borrows one, so that two threads never share it at a time.
 // Making one allocates, and may wait: that happens in the first call outside a captured graph. Nothing else
-// does: workspaces come from launch.scratch.
+// does: workspaces come from library.workspace.
 #pragma once
 
 #include <dirent.h>
@@ -262,6 +262,17 @@ class Use {
     }
     return miss(error.status, std::string(Calls::kRow.name) + ": " + call + ": " + error.name + " (" +
                                   std::to_string(number) + ")");
+  }
+  // Memory of the device until the launched work has run; null where the host has none, which is told.
+  void* workspace(size_t bytes) {
+    opforge_context* context = launch_.context();
+    void* memory =
+        context->scratch != nullptr ? context->scratch(context, bytes > 0 ? bytes : 1, 256) : nullptr;
+    if (memory == nullptr)
+      miss(optional_ ? OPFORGE_STATUS_UNSUPPORTED : OPFORGE_STATUS_OUT_OF_MEMORY,
+           std::string(Calls::kRow.name) + ": no memory on the GPU for a workspace of " +
+               std::to_string(bytes) + " bytes");
+    return memory;
   }
   // Says that the library cannot serve this call, for a reason of the operator's.
   bool miss(const std::string& text) { return miss(OPFORGE_STATUS_UNSUPPORTED, text); }

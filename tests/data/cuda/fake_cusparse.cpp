@@ -30,6 +30,7 @@ struct Dense {
 int handles;
 constexpr int kInvalid = 3, kUnsupported = 10;
 constexpr size_t kWorkspace = 1234;
+void* fake_workspace;
 
 std::string of(const char* name, int64_t value) {
   return std::string(" ") + name + "=" + std::to_string(value);
@@ -51,6 +52,7 @@ bool are_scalars(const void* alpha, const void* beta, int compute) {
 // The workspace is written throughout: what is too small shows under AddressSanitizer.
 bool use(void* workspace) {
   if (workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % 128 != 0) return false;
+  fake_workspace = workspace;
   memset(workspace, 0xa5, kWorkspace);
   return true;
 }
@@ -66,6 +68,11 @@ bool is_whole(const Sparse& a) {
 
 }  // namespace
 
+// The last workspace, and its bytes: as many as were asked for.
+FAKE_EXPORT void* fake_last_workspace(size_t* bytes) {
+  *bytes = kWorkspace;
+  return fake_workspace;
+}
 FAKE_EXPORT int cusparseCreate(Handle** handle) {
   if (const int status = fake_failure("cusparseCreate")) return status;
   *handle = new Handle;

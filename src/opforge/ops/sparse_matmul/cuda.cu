@@ -93,7 +93,7 @@ opforge::Status sparse_matmul(opforge::cuda::Context& context, csr::View<const T
   if (csr::is_library(choice.variant) && csr::is_for_library(a, out.shape(1))) {
     csr::Library library(launch, choice);
     if (library)
-      csr::multiply_by(library, context, launch, a, csr::Cusparse::kPlain, dense.data(), out.shape(1), out.data(), facts,
+      csr::multiply_by(library, launch, a, csr::Cusparse::kPlain, dense.data(), out.shape(1), out.data(), facts,
                        csr::algorithm_of(choice.variant));
     if (!library.missed()) return launch.finish();
   }
@@ -122,7 +122,7 @@ opforge::Status sparse_matmul_grad_dense(opforge::cuda::Context& context, csr::V
   if (by_library) {
     csr::Library library(launch, choice);
     if (library)
-      csr::multiply_by(library, context, launch, turned,
+      csr::multiply_by(library, launch, turned,
                        is_turned ? csr::Cusparse::kPlain : csr::Cusparse::kTransposed, dense.data(), out.shape(1),
                        out.data(), facts, csr::algorithm_of(choice.variant));
     if (!library.missed()) return launch.finish();
@@ -148,7 +148,7 @@ opforge::Status sparse_matmul_grad_values(opforge::cuda::Context& context, csr::
   if (const opforge::Status status = csr::find_facts(context, launch, a, &facts)) return status;
   if (choice.variant == csr::kDotsByLibrary && csr::is_for_library(a, n)) {
     csr::Library library(launch, choice);
-    if (library) csr::dots_by(library, context, launch, a, left.data(), right.data(), n, out.data(), facts);
+    if (library) csr::dots_by(library, launch, a, left.data(), right.data(), n, out.data(), facts);
     if (!library.missed()) return launch.finish();
   }
   const int lanes = csr::shape_for<kWide>(n).lanes;

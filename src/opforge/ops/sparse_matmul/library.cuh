@@ -48,14 +48,17 @@ inline bool are_aligned(Library& library, std::initializer_list<const void*> add
   return true;
 }
 
+// False where there is no memory for the copies.
 template <class T, class I>
-opforge::cuda::CsrMatrix<T, I> checked(Context& context, opforge::cuda::Launch& launch, const Matrix<T, I>& a,
-                                       const Facts* facts) {
-  I* starts = context.scratch<I>(a.m + 1);
-  I* columns = context.scratch<I>(a.entries);
+bool check(Library& library, opforge::cuda::Launch& launch, const Matrix<T, I>& a, const Facts* facts,
+           opforge::cuda::CsrMatrix<T, I>* checked) {
+  I* starts = static_cast<I*>(library.workspace(static_cast<size_t>(a.m + 1) * sizeof(I)));
+  I* columns = starts ? static_cast<I*>(library.workspace(static_cast<size_t>(a.entries) * sizeof(I))) : nullptr;
+  if (columns == nullptr) return false;
   const int64_t most = a.m + 1 > a.entries ? a.m + 1 : a.entries;
   copy_checked<T, I><<<opforge::cuda::blocks_for(most), block_for(most), 0, launch.stream()>>>(a, starts, columns, facts);
-  return {a.m, a.k, a.entries, starts, columns, a.values};
+  *checked = {a.m, a.k, a.entries, starts, columns, a.values};
+  return true;
 }
 
 template <class T>
@@ -65,27 +68,28 @@ void spoil_invalid(opforge::cuda::Launch& launch, T* out, int64_t n, const Facts
 
 // out[m, n] = a dense[k, n], or a^T dense[m, n]: for an operation other than kPlain, and for kFastest, in any order.
 template <class T, class I>
-void multiply_by(Library& library, Context& context, opforge::cuda::Launch& launch, const Matrix<T, I>& a,
+void multiply_by(Library& library, opforge::cuda::Launch& launch, const Matrix<T, I>& a,
                  Cusparse::Operation operation, const T* dense, int64_t n, T* out, const Facts* facts,
                  Cusparse::Algorithm algorithm) {
-  if (!are_aligned(library, {a.values, dense, out})) return;
-  const opforge::cuda::CsrMatrix<T, I> matrix = checked(context, launch, a, facts);
+  opforge::cuda::CsrMatrix<T, I> matrix = {};
+  if (!are_aligned(library, {a.values, dense, out}) || !check(library, launch, a, facts, &matrix)) return;
   if (n == 1 && operation == Cusparse::kPlain) {
-    opforge::cuda::spmv(library, launch, matrix, dense, out);
+    opforge::cuda::spmv(library, matrix, dense, out);
   } else {
-    opforge::cuda::spmm(library, launch, operation, matrix, dense, n, out, algorithm);
+    opforge::cuda::spmm(library, operation, matrix, dense, n, out, algorithm);
   }
   spoil_invalid(launch, out, (operation == Cusparse::kPlain ? a.m : a.k) * n, facts);
 }
 
 // out[entries] = (left[m, n] right[k, n]^T) at the entries of a.
 template <class T, class I>
-void dots_by(Library& library, Context& context, opforge::cuda::Launch& launch, Matrix<T, I> a, const T* left,
-             const T* right, int64_t n, T* out, const Facts* facts) {
-  if (!are_aligned(library, {left, right, out})) return;
+void dots_by(Library& library, opforge::cuda::Launch& launch, Matrix<T, I> a, const T* left, const T* right, int64_t n,
+             T* out, const Facts* facts) {
   a.values = out;
+  opforge::cuda::CsrMatrix<T, I> matrix = {};
+  if (!are_aligned(library, {left, right, out}) || !check(library, launch, a, facts, &matrix)) return;
   if (!launch.ok(cudaMemsetAsync(out, 0, static_cast<size_t>(a.entries) * sizeof(T), launch.stream()))) return;
-  opforge::cuda::sddmm(library, launch, left, right, n, checked(context, launch, a, facts));
+  opforge::cuda::sddmm(library, left, right, n, matrix);
   spoil_invalid(launch, out, a.entries, facts);
 }
 
