@@ -110,6 +110,8 @@ def test_the_whole_is_rehearsed(tmp_path, prebuilt):
     assert content["machine"]["devices"][0]["name"] == "Emulated GPU"
     who = {row["participant"] for row in content["rows"] if row["case"] == "call 1 KiB f32" and "seconds" in row}
     assert who == {"opforge", "torch eager", "torch.sigmoid"}
+    tuned = [row for row in content["rows"] if row["part"] == "tune"]
+    assert {row["participant"] for row in tuned} > {"opforge", "256 threads, 1 items"}
     words = (tmp_path / "out" / "table.md").read_text()
     assert "figures mean nothing" in words and "a rehearsal has no CUDA operators" in words
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["logs.txt", "results.json", "table.md"]
