@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 CONSTRAINTS := requirements/constraints.txt
 STAMPS := build/stamps
+# Packages are installed uncompiled, and what is imported is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find runtime adapters include -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name 'CMakeLists.txt') CMakeLists.txt
 
 .PHONY: demo test lint bench engines executorch tensorrt cuda frameworks fuzz cross sanitize soak format clean help \
@@ -43,7 +45,6 @@ $(STAMPS)/tools: $(STAMPS)/venv pyproject.toml $(CONSTRAINTS) tools/requirements
 	@touch $@
 
 # One environment for all targets; torch comes from the constraints (README: how to choose a CPU build).
-# What is imported is compiled then: a tenth of what is installed.
 $(STAMPS)/packages: $(STAMPS)/tools requirements/models.txt
 	$(BIN)/python tools/requirements.py all build-system > $(STAMPS)/requirements.txt
 	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) -r $(STAMPS)/requirements.txt
