@@ -144,8 +144,11 @@ def test_sources_of_authors_want_nvcc(nvrtc, tmp_path, monkeypatch):
         "test.stub::Authored", "(x: T[n]) -> (y: T[n])", types={"T": [of.f32]}, sources=[tmp_path / "cuda.cu"],
         reference=lambda x: x,
     )  # fmt: skip
-    with pytest.raises(ToolchainError, match="no CUDA toolkit serves"):
+    with pytest.raises(ToolchainError, match="no CUDA toolkit serves") as caught:
         build_cuda_library(plan_library([operator]))
+    assert caught.value.got.endswith(
+        "\n  and NVRTC compiles the kernels of formulas only: test.stub::Authored:1 with cuda.cu"
+    )
     monkeypatch.setenv("OPFORGE_CUDA_COMPILER", "nvrtc")
     with pytest.raises(ToolchainError) as caught:
         build_cuda_library(plan_library([operator]))

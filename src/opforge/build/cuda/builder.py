@@ -65,7 +65,7 @@ def build_cuda_library(
         toolkit = find_toolkit()
         host = find_host_compiler(toolkit)
     except ToolchainError as error:
-        if wanted != "auto" or plan.kernel_operators:
+        if wanted != "auto":
             raise
         missing = error
     else:

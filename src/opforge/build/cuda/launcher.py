@@ -73,7 +73,7 @@ def build_with_nvrtc(plan: LibraryPlan, *, architectures: Sequence[str] | None =
             "NVRTC compiles the kernels of formulas only",
             where=authored.key,
             expected="nvcc for its .cu sources",
-            got=", ".join(source.name for source in authored.sources),
+            got=f"{authored.key} with {', '.join(source.name for source in authored.sources)}",
             hint="pip install 'opforge[cuda]' (a g++ is needed too), or set CUDA_HOME",
         )
     nvrtc, launcher = find_nvrtc(), find_launcher()
