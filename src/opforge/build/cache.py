@@ -176,9 +176,11 @@ def compiler_words(library: Path) -> str:
         (library.with_suffix(".manifest.json"), "compiler_words"),
     ):
         try:
-            return str(json.loads(record.read_text(encoding="utf-8"))[key])
-        except (OSError, ValueError, KeyError, TypeError):
+            words = json.loads(record.read_text(encoding="utf-8"))[key]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
+        if isinstance(words, str):
+            return words
     return ""
 
 

@@ -60,13 +60,23 @@ def resources_of_library(path: Path) -> list[Resources]:
     """
     words = compiler_words(path)
     if not words:
+        manifest = path.with_suffix(".manifest.json")
         raise ArgumentError(
             "nothing says what the kernels of this library need",
             where=str(path),
-            expected=f"{path.with_suffix('.manifest.json').name} beside it, of a library built for cuda",
+            expected=f"{manifest.name} beside it, of a library built for cuda",
+            got=_instead(path, manifest),
             hint="build it with `opforge build PACKAGE --device cuda`",
         )
     return read_resources(words)
+
+
+def _instead(library: Path, manifest: Path) -> str:
+    if not library.is_file():
+        return "the library is a folder" if library.is_dir() else "there is no such library"
+    if not manifest.is_file():
+        return f"there is no {manifest.name}"
+    return f"{manifest.name} has no compiler_words: the library is for the CPU, or the file is damaged"
 
 
 def resources_of_operators(operators: Sequence[Operator], architectures: Sequence[str] | None) -> list[Resources]:
@@ -85,20 +95,40 @@ def resources_of_source(path: Path, architectures: Sequence[str] | None, flags: 
     """Return what the kernels of a .cu file need.
 
     Raises:
-        ArgumentError: it has no kernel.
+        ArgumentError: it cannot be read, or has no kernel.
         ToolchainError: there is no nvcc.
         BuildError: it refuses the source.
     """
+    unit = Unit(path.name, _text(path))
     toolkit = find_toolkit()
     host = find_host_compiler(toolkit)
     chosen = [one for one in chosen_architectures(architectures, toolkit.architectures) if one.startswith("sm_")]
     every = (*nvcc_flags(toolkit, host), f"-I{path.resolve().parent}", *gencode(chosen), *flags)
-    unit = Unit(path.name, path.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="opforge-") as folder:
         _, _, words = compile_units(nvcc_compiler(toolkit, host), [unit], every, Path(folder), str(path))
     if "Compiling entry function" not in words:
-        raise ArgumentError("the file has no kernel", where=str(path), expected="a __global__ function")
+        raise ArgumentError(
+            "the file has no kernel",
+            where=str(path),
+            expected="a __global__ function that is not a template, or one that is instantiated",
+            got="nothing that was compiled for a GPU",
+            hint="name the file that has the kernels, or the package that launches them",
+        )
     return read_resources(words)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        got = error.strerror if isinstance(error, OSError) else f"{error.reason} at byte {error.start}"
+        raise ArgumentError(
+            "the file cannot be read",
+            where=str(path),
+            expected="CUDA C++ in UTF-8",
+            got=got,
+            hint="name a .cu file, a package, or a library built for cuda",
+        ) from error
 
 
 def unknown_architectures(resources: Sequence[Resources]) -> list[str]:

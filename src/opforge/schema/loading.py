@@ -122,7 +122,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_path(target: str) -> bool:
-    return target.endswith(".py") or "/" in target or "\\" in target or target in (".", "..")
+    return target.endswith((".py", ".so")) or "/" in target or "\\" in target or target in (".", "..")
 
 
 def _load_package(name: str) -> list[ModuleType]:

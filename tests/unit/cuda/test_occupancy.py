@@ -7,6 +7,8 @@ import subprocess
 import pytest
 
 from opforge.build.toolchain import find_compiler
+from opforge.cli import main
+from opforge.cuda import measure
 from opforge.cuda.resources import LIMITS, Resources, best_block, occupancy, read_resources
 from opforge.errors import ArgumentError
 
@@ -102,3 +104,48 @@ def test_what_cannot_be():
         occupancy(61, 128, 32)
     with pytest.raises(ArgumentError, match=r"no such block(?s:.*)1 to 1024 threads(?s:.*)2000 threads"):
         occupancy(80, 2000, 32)
+
+
+def folder(path):
+    path.mkdir()
+
+
+BAD = [
+    ("lib.so", None, None, "got: there is no such library"),
+    ("lib.so", folder, None, "got: the library is a folder"),
+    ("lib.so", b"", None, "got: there is no lib.manifest.json"),
+    ("lib.so", b"text", b"", "got: lib.manifest.json has no compiler_words"),
+    ("lib.so", b"text", b"[]", "got: lib.manifest.json has no compiler_words"),
+    ("lib.so", b"text", b"[" * 100_000, "got: lib.manifest.json has no compiler_words"),
+    ("lib.so", b"text", b'{"compiler_words": 3}', "the library is for the CPU, or the file is damaged"),
+    ("lib.so", b"text", folder, "got: there is no lib.manifest.json"),
+    ("k.cu", None, None, "got: No such file or directory"),
+    ("k.cu", folder, None, "got: Is a directory"),
+    ("k.cu", b"\x95\x00", None, "got: invalid start byte at byte 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "manifest", "words"), BAD)
+def test_files_that_are_none(tmp_path, monkeypatch, capsys, name, content, manifest, words):
+    """No compiler is asked for: what is wrong with the file is said on any machine."""
+    monkeypatch.setattr(measure, "find_toolkit", lambda: pytest.fail("a compiler was looked for"))
+    path = tmp_path / name
+    for place, given in ((path, content), (path.with_suffix(".manifest.json"), manifest)):
+        if callable(given):
+            given(place)
+        elif given is not None:
+            place.write_bytes(given)
+    assert main(["occupancy", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {path}: ")
+    assert words in said
+    assert "  expected: " in said and "  to do: " in said
+
+
+@pytest.mark.parametrize("command", [["build", "--device", "cuda"], ["check"]])
+def test_a_library_is_no_package(tmp_path, monkeypatch, capsys, command):
+    """It was imported as a module of Python, since its name looks like one in a package."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some.so").touch()
+    assert main([command[0], "some.so", *command[1:]]) == 2
+    assert "not a Python file" in capsys.readouterr().err

@@ -19,7 +19,7 @@ import opforge.torch
 from opforge.build import library_for, load_library, manifest
 from opforge.build.plan import plan_library
 from opforge.cuda import emulate_operators
-from opforge.errors import ArgumentError, UnsupportedError
+from opforge.errors import ArgumentError, DtypeError, UnsupportedError
 from opforge.frameworks.torch._calls import _convert
 from opforge.schema import registry
 from tests import launched as launched_by_driver
@@ -320,6 +320,30 @@ def test_a_library_for_cuda_that_comes_first_hides_none_for_the_cpu(cuda, tmp_pa
     np.testing.assert_allclose(operators[0](here).numpy(), 2 * np.tanh(x), rtol=1e-6)
     with pytest.raises(raised(), match="the operator's kernels for the CPU are not built"):
         space.nowhere(here)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_number_on_the_cpu_changes_its_device_and_never_its_dtype(cuda, kernels, place):
+    """PyTorch's own operators would compute in the tensor's dtype; ours refuse another one, on every device."""
+    x = arrays((4,))[0]
+    for tensor in (on_cuda(x), torch.from_numpy(x)):
+        given = [tensor, torch.tensor(0.3, dtype=torch.float64)]
+        first, second = ("f64", "f32") if place else ("f32", "f64")
+        words = rf"argument w: wrong dtype\n  expected: {first}, as T in argument x\n  got: {second}"
+        with pytest.raises(DtypeError, match=words):
+            gate(*given[:: -1 if place else 1])
+    before = launched(kernels)[0]
+    with pytest.raises(ArgumentError, match=r"(?s)different devices.*all on cuda:0.*got: cpu.*to do: move them"):
+        gate(on_cuda(x), torch.ones(1))  # one element, but a dimension
+    assert launched(kernels)[0] == before
+
+
+@pytest.mark.parametrize("shape", [(), (4,)])
+def test_kernel_operators_take_no_number_on_the_cpu(cuda, hand, shape):
+    """Only formulas do: a kernel may read an input as it likes."""
+    rows = on_cuda(np.ones((3, 4), np.float32))
+    with pytest.raises(raised(), match=r"(?s)different devices.*all on cuda:0.*got: cpu.*to do: move them"):
+        hand.mul_rows(rows, torch.ones(shape))
 
 
 def test_what_the_launch_says_is_raised(cuda, kernels):

@@ -48,8 +48,6 @@ def command(target: str, arch: str | None, threads: int, shared: int, as_json: b
             raise ArgumentError("--arch goes with what is compiled now", where="occupancy", got=f"--arch {arch}")
         found = resources_of_library(path)
     elif path.suffix == ".cu":
-        if not path.is_file():
-            raise ArgumentError("no such file", where=target)
         found = resources_of_source(path, chosen)
     else:
         found = resources_of_operators(_operators(target), chosen)
