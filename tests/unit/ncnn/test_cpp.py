@@ -135,3 +135,18 @@ def test_failures_leave_tensors_that_ncnn_can_read(program, tmp_path):
     assert "registered -1" in said and "the kernel library does not load" in said
     said, _ = run(program, library, "com_example_ModSigmoid_9", params, [])
     assert "no such kind" in said
+
+
+@pytest.mark.parametrize("shape", [(1000,), (3, 5), (3, 5, 7)])
+def test_a_kernel_has_the_addresses_that_it_asks_for(program, tmp_path, shape):
+    """Paged wants multiples of 4096 and says where it does not get them; ncnn's blobs lie at multiples of 16."""
+    library = tmp_path / "libhandwritten.so"
+    source = HERE.parents[1] / "data" / "handwritten_library.c"
+    include = HERE.parents[2] / "include"
+    flags = ["-std=c11", "-O1", "-fPIC", "-shared", f"-I{include}"]
+    subprocess.run(["cc", *flags, str(source), "-o", str(library), "-lm"], check=True)
+    x = draw(shape)
+    params = {20: (1,), 21: (F32.code * 256 + F32.bits,), 22: (0,), 23: (0,), 24: 1}
+    said, (y,) = run(program, str(library), layer_kind("test.hand::Paged:1"), params, [tensor_words(x)])
+    np.testing.assert_array_equal(y, 2 * x)
+    assert "code 0" in said and "left 0" in said
