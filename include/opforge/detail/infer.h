@@ -5,55 +5,24 @@
 // The counterpart of src/opforge/schema/infer.py.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "opforge/detail/binding.h"
 #include "opforge/detail/dim_traits.h"
+#include "opforge/detail/dim_values.h"
 #include "opforge/detail/signature.h"
 
 namespace opforge::detail {
 
-inline constexpr int32_t kUnknownRank = -1;
-inline constexpr int32_t kAbsent = -2;
-
-// One input tensor's shape, not owned. rank: kUnknownRank, or kAbsent for an optional input that is not
-// there.
-template <class D>
-struct ShapeView {
-  const D* dims = nullptr;
-  int32_t rank = kAbsent;
-};
-
-template <class D>
-struct OutputShape {
-  bool ranked = true;
-  std::vector<D> dims;
-};
-
-// Reused from call to call it keeps its memory.
-template <class D>
-struct Binding {
-  std::vector<OutputShape<D>> shapes;  // per output tensor, flat
-  std::vector<opforge_dtype> dtypes;   // per output tensor; bits 0 = unknown
-  std::vector<opforge_dtype> types;    // per type variable; bits 0 = unknown
-  std::vector<int32_t> input_counts;   // tensors per input parameter
-  std::vector<int32_t> output_counts;  // per output parameter; 0 where its optional input is absent
-};
-
-// Whether a host computes the size of two that broadcast, instead of deciding which of them is 1.
-template <class D, class Traits, class = void>
-struct HasBroadcast : std::false_type {};
-template <class D, class Traits>
-struct HasBroadcast<
-    D, Traits, std::void_t<decltype(Traits::broadcast(std::declval<const D&>(), std::declval<const D&>()))>>
-    : std::true_type {};
-
 template <class D, class Traits = DimTraits<D>>
 class Binder {
-  using Value = std::optional<D>;
+  using Values = DimValues<D, Traits>;
+  using Value = typename Values::Value;
+  using Known = typename Values::Known;
 
  public:
   Binder(const Signature& signature, const std::string& where, Problem* problem)
@@ -78,14 +47,6 @@ class Binder {
     int32_t shape;   // index into shapes
     int32_t number;  // among the tensors of its parameter
   };
-  struct Known {
-    bool bound = false;
-    bool ranked = true;      // of a run
-    Value one;               // of a single dimension
-    std::vector<Value> run;  // of *S
-    int32_t origin = -1;     // index into tensors_, or -2 - attribute
-  };
-
   // ---- words
   std::string at(const std::string& label) const { return where_.empty() ? label : where_ + ", " + label; }
   std::string label(const Tensor& tensor) const {
@@ -97,16 +58,10 @@ class Binder {
                ? "attribute " + signature_.attributes[static_cast<size_t>(-2 - known.origin)].name
                : label(tensors_[static_cast<size_t>(known.origin)]);
   }
-  static std::string text(const Value& dim) { return dim ? Traits::text(*dim) : "?"; }
-  static std::string text(const std::vector<Value>& dims) {
-    std::vector<std::string> words;
-    for (const Value& dim : dims) words.push_back(text(dim));
-    return "[" + join(words) + "]";
-  }
   std::string shape_text(const Tensor& tensor) const {
     std::vector<Value> dims;
     for (int32_t k = 0; k < rank(tensor); ++k) dims.push_back(dim_of(tensor, k));
-    return text(dims);
+    return Values::text(dims);
   }
   bool fail(const std::string& label, const std::string& what, const std::string& expected,
             const std::string& got) {
@@ -122,7 +77,7 @@ class Binder {
   Value dim_of(const Tensor& tensor, int32_t index) const {
     return Traits::from_host(shapes_[tensor.shape].dims[index]);
   }
-  Known& known(int32_t id) { return known_[static_cast<size_t>(id)]; }
+  Known& known(int32_t id) { return values_.at(id); }
   int32_t index_of(const Tensor& tensor) const { return static_cast<int32_t>(&tensor - tensors_.data()); }
 
   bool assign(size_t count) {
@@ -187,12 +142,12 @@ class Binder {
 
   // Binds names and runs first, then solves and checks expressions until none is left.
   bool bind_inputs(const int64_t* integers) {
-    known_.resize(signature_.names.size());
-    for (size_t id = 0; id < known_.size(); ++id)
+    values_.names.resize(signature_.names.size());
+    for (size_t id = 0; id < values_.names.size(); ++id)
       if (const int32_t attribute = signature_.name_attribute[id]; attribute >= 0) {
-        known_[id].bound = true;
-        known_[id].one = Traits::from(integers[attribute]);
-        known_[id].origin = -2 - attribute;
+        values_.names[id].bound = true;
+        values_.names[id].one = Traits::from(integers[attribute]);
+        values_.names[id].origin = -2 - attribute;
       }
     std::vector<Pending> pending;
     for (const Tensor& tensor : tensors_)
@@ -249,7 +204,7 @@ class Binder {
     const Value value = dim_of(tensor, index);
     if (name.bound) {
       if (!check(tensor, index, name.one, dim)) return false;
-      if (!sharpens(name.one, value)) return true;
+      if (!Values::sharpens(name.one, value)) return true;
     }
     name.bound = true;
     name.one = value;
@@ -268,17 +223,17 @@ class Binder {
     }
     bool good = name.run.size() == static_cast<size_t>(length);
     for (int32_t k = 0; good && k < length; ++k)
-      good = equal(name.run[static_cast<size_t>(k)], dim_of(tensor, begin + k));
+      good = Values::equal(name.run[static_cast<size_t>(k)], dim_of(tensor, begin + k));
     if (!good) {
       std::vector<Value> got;
       for (int32_t k = 0; k < length; ++k) got.push_back(dim_of(tensor, begin + k));
       return fail(label(tensor), "wrong shape",
-                  "*" + dim.names[0] + " = " + text(name.run) + ", as in " + origin(name),
-                  text(got) + " in shape " + shape_text(tensor));
+                  "*" + dim.names[0] + " = " + Values::text(name.run) + ", as in " + origin(name),
+                  Values::text(got) + " in shape " + shape_text(tensor));
     }
     for (int32_t k = 0; k < length; ++k) {
       const Value value = dim_of(tensor, begin + k);
-      if (sharpens(name.run[static_cast<size_t>(k)], value)) name.run[static_cast<size_t>(k)] = value;
+      if (Values::sharpens(name.run[static_cast<size_t>(k)], value)) name.run[static_cast<size_t>(k)] = value;
     }
     return true;
   }
@@ -312,58 +267,32 @@ class Binder {
     name.one = result;
     return good || fail(label(tensor), "dimension " + std::to_string(entry.index) + " is wrong",
                         to_string(dim) + " with " + form->name + " >= 0",
-                        text(value) + " in shape " + shape_text(tensor));
+                        Values::text(value) + " in shape " + shape_text(tensor));
   }
 
   bool check(const Tensor& tensor, int32_t index, const Value& expected, const Dim& dim) {
     const Value value = dim_of(tensor, index);
-    if (equal(expected, value)) return true;
+    if (Values::equal(expected, value)) return true;
     const std::string name = to_string(dim);
-    std::string shown = name == text(expected) ? name : name + " = " + text(expected);
+    std::string shown = name == Values::text(expected) ? name : name + " = " + Values::text(expected);
     if (dim.kind == Dim::kName)
       shown += known(dim.ids[0]).origin <= -2 ? ", the attribute" : ", as in " + origin(known(dim.ids[0]));
     return fail(label(tensor), "dimension " + std::to_string(index) + " is wrong", shown,
-                text(value) + " in shape " + shape_text(tensor));
-  }
-
-  static bool equal(const Value& a, const Value& b) { return !a || !b || Traits::require_equal(*a, *b); }
-  // Whether `next` says more than `now`: a number says more than a symbol, a symbol more than nothing.
-  static bool sharpens(const Value& now, const Value& next) {
-    if (!next) return false;
-    return !now || (Traits::constant(*next) && !Traits::constant(*now));
+                Values::text(value) + " in shape " + shape_text(tensor));
   }
 
   bool evaluate(const std::string& label, const Dim& dim, Value* out) {
-    const char* reason = compute(dim, out);
+    const char* reason = values_.compute(dim, out);
     if (reason == nullptr) return true;
     std::vector<std::string> used, seen;
     each_name(dim, [&](const std::string& name, int32_t id) {
       for (const std::string& other : seen)
         if (other == name) return;
       seen.push_back(name);
-      used.push_back(name + " = " + text(known(id).one));
+      used.push_back(name + " = " + Values::text(known(id).one));
     });
     return fail(label, "a dimension cannot be computed", to_string(dim),
                 used.empty() ? reason : reason + std::string(" with ") + join(used));
-  }
-
-  // NULL, or why it cannot be computed.
-  const char* compute(const Dim& dim, Value* out) {
-    if (dim.kind == Dim::kInteger) *out = Traits::from(dim.value);
-    if (dim.kind == Dim::kName) *out = known(dim.ids[0]).one;
-    if (dim.kind != Dim::kBinary) return nullptr;
-    Value left, right;
-    const char* reason = compute(dim.sides[0], &left);
-    if (reason == nullptr) reason = compute(dim.sides[1], &right);
-    if (reason != nullptr) return reason;
-    if (dim.op == "//" && right && Traits::constant(*right) == std::optional<int64_t>(0))
-      return "division by zero";
-    out->reset();
-    if (!left || !right) return nullptr;
-    D result = *left;
-    if (!Traits::compute(dim.op[0], *left, *right, &result)) return "more than 64 bits";
-    *out = result;
-    return nullptr;
   }
 
   // ---- outputs
@@ -408,7 +337,7 @@ class Binder {
         const auto number = value ? Traits::constant(*value) : std::nullopt;
         if (number && *number < 0)
           return fail("output " + parameter.name, "negative dimension", to_string(dim) + " >= 0",
-                      text(value));
+                      Values::text(value));
         dims.push_back(value);
       }
     }
@@ -430,10 +359,10 @@ class Binder {
       const std::vector<Value>& run = known(id).run;
       for (size_t back = 1; back <= run.size(); ++back) {
         Value& value = (*dims)[first + longest - back];
-        if (!broadcast_pair(&value, run[run.size() - back])) {
+        if (!Values::broadcast_pair(&value, run[run.size() - back])) {
           std::vector<std::string> words;
           for (size_t k = 0; k < dim.ids.size(); ++k)
-            words.push_back(dim.names[k] + " = " + text(known(dim.ids[k]).run) + " in " +
+            words.push_back(dim.names[k] + " = " + Values::text(known(dim.ids[k]).run) + " in " +
                             origin(known(dim.ids[k])));
           return fail("output " + parameter.name, "shapes do not broadcast",
                       "dimensions, counted from the right, that are equal or 1", join(words));
@@ -443,41 +372,13 @@ class Binder {
     return true;
   }
 
-  static bool broadcast_pair(Value* into, const Value& next) {
-    const auto left = *into ? Traits::constant(**into) : std::nullopt;
-    const auto right = next ? Traits::constant(*next) : std::nullopt;
-    if (right && *right == 1) return true;
-    if (left && *left == 1) {
-      *into = next;
-      return true;
-    }
-    if (left && right) return *left == *right;
-    if (!*into || !next) {  // an unknown size may turn out to be 1
-      if (!left) *into = right ? next : Value();
-      return true;
-    }
-    if constexpr (HasBroadcast<D, Traits>::value) {
-      *into = Traits::broadcast(**into, *next);
-      return true;
-    } else {
-      if (Traits::decide_one(**into)) {
-        *into = next;
-        return true;
-      }
-      if (Traits::decide_one(*next)) return true;
-      if (!Traits::require_equal(**into, *next)) return false;
-      if (right) *into = next;
-      return true;
-    }
-  }
-
   const Signature& signature_;
   const std::string& where_;
   Problem* problem_;
   Binding<D>* out_ = nullptr;
   const ShapeView<D>* shapes_ = nullptr;
   std::vector<Tensor> tensors_;
-  std::vector<Known> known_;
+  Values values_;
 };
 
 // Binds one call; see Binder::run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opforge.schema.attributes import KINDS, REQUIRED, Attribute, AttributeValue, Required
+from opforge.schema.declaration import AUTOCAST_RULES, NAN_POLICIES, snake_case
 from opforge.schema.dims import AnyDim, Binary, Broadcast, Dim, Integer, Name, Rest
 from opforge.schema.dtypes import (
     ALL,
@@ -27,7 +28,7 @@ from opforge.schema.dtypes import (
 from opforge.schema.gradient import NONE, ForwardAttribute, GradientProgram, Operand, Step
 from opforge.schema.infer import ABSENT, PLAIN, Absent, Binding, Guards
 from opforge.schema.loading import discover, load
-from opforge.schema.operator import AUTOCAST_RULES, NAN_POLICIES, FormulaLike, Operator, snake_case
+from opforge.schema.operator import FormulaLike, Operator
 from opforge.schema.registry import find, get, nearest, operators, register, subscribe, unregister, versions
 from opforge.schema.signature import Parameter, Signature, format_types, parse_types
 

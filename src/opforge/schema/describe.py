@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opforge.schema.attributes import Required
+from opforge.schema.declaration import snake_case
 
 if TYPE_CHECKING:
     from opforge.schema.dtypes import DType
@@ -49,8 +50,6 @@ def function_of(
 
     The function takes tensors by position, the variadic input as one sequence.
     """
-    from opforge.schema.operator import snake_case
-
     name = key.partition("::")[2].rpartition(":")[0]
     call.__name__ = call.__qualname__ = snake_case(name)
     parameters = [

@@ -6,27 +6,22 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import keyword
-import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from opforge.errors import SchemaError, UnsupportedError
+from opforge.errors import UnsupportedError
 from opforge.schema import describe
 from opforge.schema.arguments import arrange, as_arrays, widened
 from opforge.schema.attributes import AttributeValue, coerce_all
+from opforge.schema.declaration import caller_location, check_declaration, check_names, snake_case
 from opforge.schema.dtypes import DType
 from opforge.schema.hosts import call_numpy, decomposed, load_host
 from opforge.schema.infer import PLAIN, Binding, Guards, ShapeLike
 from opforge.schema.signature import Signature, format_types, parse_types
 
-__all__ = ["AUTOCAST_RULES", "NAN_POLICIES", "FormulaLike", "Operator", "caller_location", "snake_case"]
-
-AUTOCAST_RULES: Final = ("promote", "f32", "lower", "none")
-NAN_POLICIES: Final = ("propagate", "ignore")
+__all__ = ["FormulaLike", "Operator"]
 
 
 @runtime_checkable
@@ -132,15 +127,7 @@ class Operator:
         Raises:
             SchemaError: the declaration is wrong.
         """
-        where = f"{domain}::{name}"
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", domain, re.ASCII):
-            raise SchemaError("bad domain", where=where, expected='dotted names, e.g. "com.example"', got=repr(domain))
-        if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name, re.ASCII):
-            raise SchemaError("bad operator name", where=where, expected="CamelCase, e.g. CustomGELU", got=repr(name))
-        if isinstance(since_version, bool) or not isinstance(since_version, int) or not 1 <= since_version < 2**31:
-            raise SchemaError("bad since_version", where=where, expected="an integer from 1", got=repr(since_version))
-        _one_of(where, "autocast", autocast, AUTOCAST_RULES)
-        _one_of(where, "nan_policy", nan_policy, NAN_POLICIES)
+        where = check_declaration(domain, name, since_version, autocast, nan_policy)
         self.domain = domain
         self.name = name
         self.since_version = since_version
@@ -171,11 +158,7 @@ class Operator:
         self._input_names = frozenset(p.name for p in self.signature.inputs)
         self.routes: dict[type, Callable[..., Any]] = {}
         self.short_routes: dict[type, Callable[..., Any]] = {}
-        for parameter in self._input_names | {a.name for a in self.signature.attributes}:
-            if keyword.iskeyword(parameter):
-                raise SchemaError("a parameter is named like a Python keyword", where=where, got=parameter)
-        if not self.host_name.isidentifier() or keyword.iskeyword(self.host_name):
-            raise SchemaError("bad host_name", where=where, expected="a Python identifier", got=repr(self.host_name))
+        check_names(where, self._input_names | {a.name for a in self.signature.attributes}, self.host_name)
         # What inspect.signature, help() and pydoc read.
         self.__name__ = self.host_name
         self.__qualname__ = self.host_name
@@ -404,29 +387,6 @@ class Operator:
     def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
         """Operators are immutable declarations: a copy is the operator itself."""
         return self
-
-
-def snake_case(name: str) -> str:
-    """Turn CamelCase into snake_case: PReLU -> p_re_lu, CustomGELU -> custom_gelu, Conv2D -> conv2d."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])", "_", name).lower()
-
-
-def caller_location() -> tuple[str, str]:
-    """Give module and ``file:line`` of the nearest caller outside opforge (its own operators count as outside)."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if not name.startswith("opforge.") or name.startswith("opforge.ops"):
-            return name, f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return "", ""
-
-
-def _one_of(where: str, what: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise SchemaError(f"bad {what}", where=where, expected=", ".join(allowed), got=repr(value))
 
 
 def _find(domain: str, name: str, version: int, module: str) -> Operator:
