@@ -1,21 +1,18 @@
-// integer_conv.cpp: convolutions of quantised images: opforge::IntegerConv with packed weights, and ONNX's
-// ConvInteger and QLinearConv in their general form.
+// integer_conv.cpp: opforge::IntegerConv, convolutions of quantised images with packed weights.
 //
-// opforge::IntegerConv works on rows of pixels whose channels lie side by side (NHWC), padded with the zero
+// It works on rows of pixels whose channels lie side by side (NHWC), padded with the zero
 // point: a window is then a few runs of bytes, which the product reads where they lie. X and Y may be plain
 // too, and are then turned on the way.
 #include "kernels/integer.h"
 #include "kernels/nhwc.h"
 #include "kernels/part.h"
-#include "kernels/window.h"
 
 namespace opforge {
 namespace {
 
 using namespace kernels;
 
-// ---- opforge::IntegerConv: X, W (packed), sums of W per output channel, the terms, table, kept
-// ----------------------------------------------------------------------------------
+// Inputs: X, W (packed), sums of W per output channel, the terms, table, kept.
 struct ConvState {
   int32_t kernel[2], stride[2], dilation[2], pads[4];
   int64_t channels_in = 0, channels_out = 0;
@@ -286,131 +283,8 @@ Status packed_run(RunContext& c) {
   return OPFORGE_STATUS_OK;
 }
 
-// ---- ONNX: any group, dilation, number of dimensions and zero point of the weights
-// ----------------------------------------------------------------------------------------
-struct Operands {
-  const Tensor *x, *w, *x_zero = nullptr, *w_zero = nullptr, *bias = nullptr;
-  const Tensor *x_scale = nullptr, *w_scale = nullptr, *y_scale = nullptr, *y_zero = nullptr;
-};
-
-Operands operands_of(const Tensor* inputs, int32_t n, bool scaled) {
-  const auto get = [&](int k) { return k < n && inputs[k].present() ? inputs + k : nullptr; };
-  Operands o;
-  o.x = inputs;
-  if (scaled) {
-    o.x_scale = get(1), o.x_zero = get(2), o.w = inputs + 3, o.w_scale = get(4), o.w_zero = get(5);
-    o.y_scale = get(6), o.y_zero = get(7), o.bias = get(8);
-  } else {
-    o.w = inputs + 1, o.x_zero = get(2), o.w_zero = get(3);
-  }
-  return o;
-}
-
-Status general_infer(InferContext& c, bool scaled) {
-  const Status bad = OPFORGE_STATUS_INVALID_ARGUMENT;
-  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
-  const Shape &x = o.x->shape, &w = o.w->shape;
-  const int64_t groups = c.attributes->get_int("group", 1);
-  Window window;
-  if (!is_byte(*o.x) || !is_byte(*o.w) || o.x->packing != Packing::kNone || o.w->packing != Packing::kNone ||
-      x.rank < 3 || w.rank != x.rank || groups < 1 || x[1] % groups != 0 || w[0] % groups != 0 ||
-      w[1] != x[1] / groups || !read_window(*c.attributes, x, w.dims + 2, &window))
-    return c.fail(&c, bad, "a quantised convolution takes u8 or i8 X [N, C, ...] and W [M, C/group, ...]");
-  for (int i = 0; i < window.rank; ++i)
-    if (window.kernel[3 - window.rank + i] != w[2 + i])
-      return c.fail(&c, bad, "kernel_shape is not that of the weights");
-  const auto fits = [&](const Tensor* t, DType dtype, int64_t most) {
-    return t == nullptr || (t->dtype == dtype && is_plain(*t) && t->packing == Packing::kNone &&
-                            (t->shape.elements() == 1 || t->shape.elements() == most));
-  };
-  const Tensor& y = c.outputs[0];
-  const bool scales = !scaled || (o.x_scale != nullptr && o.w_scale != nullptr && o.y_scale != nullptr &&
-                                  fits(o.x_scale, DType::kF32, 1) && fits(o.w_scale, DType::kF32, w[0]) &&
-                                  fits(o.y_scale, DType::kF32, 1));
-  if (!scales || !fits(o.x_zero, o.x->dtype, 1) || !fits(o.w_zero, o.w->dtype, w[0]) ||
-      !fits(o.y_zero, y.dtype, 1) || !fits(o.bias, DType::kI32, w[0]) || !is_plain(y) ||
-      !(scaled ? is_byte(y.dtype) : y.dtype == DType::kI32))
-    return c.fail(&c, bad, "a zero point, scale, bias or the output of a quantised convolution does not fit");
-  Shape& out = c.outputs[0].shape;
-  out = x;
-  out.dims[1] = w[0];
-  for (int i = 0; i < window.rank; ++i) out.dims[2 + i] = window.out[3 - window.rank + i];
-  return OPFORGE_STATUS_OK;
-}
-
-int32_t byte_at(const Tensor* t, int64_t k) {
-  if (t == nullptr) return 0;
-  if (t->shape.elements() == 1) k = 0;
-  return t->dtype == DType::kI8 ? t->as<int8_t>()[k] : t->as<uint8_t>()[k];
-}
-
-// The sum of one output's products.
-uint32_t window_sum(const Operands& o, const Window& w, const uint8_t* x, const uint8_t* weights,
-                    int64_t channels, int64_t at, int32_t x_zero, int32_t w_zero) {
-  int64_t start[3];
-  for (int d = 2; d >= 0; --d) {
-    start[d] = at % w.out[d] * w.stride[d] - w.before[d];
-    at /= w.out[d];
-  }
-  const bool x_signed = o.x->dtype == DType::kI8, w_signed = o.w->dtype == DType::kI8;
-  const auto value = [](uint8_t byte, bool is_signed) {
-    return is_signed ? static_cast<int32_t>(static_cast<int8_t>(byte)) : static_cast<int32_t>(byte);
-  };
-  uint32_t sum = 0;
-  for (int64_t c = 0; c < channels; ++c, x += w.in_size())
-    for (int64_t kz = 0; kz < w.kernel[0]; ++kz)
-      for (int64_t ky = 0; ky < w.kernel[1]; ++ky)
-        for (int64_t kx = 0; kx < w.kernel[2]; ++kx, ++weights) {
-          const int64_t z = start[0] + kz * w.dilation[0], y = start[1] + ky * w.dilation[1];
-          const int64_t i = start[2] + kx * w.dilation[2];
-          if (z < 0 || z >= w.in[0] || y < 0 || y >= w.in[1] || i < 0 || i >= w.in[2]) continue;
-          sum += static_cast<uint32_t>((value(x[(z * w.in[1] + y) * w.in[2] + i], x_signed) - x_zero) *
-                                       (value(*weights, w_signed) - w_zero));
-        }
-  return sum;
-}
-
-Status general_run(RunContext& c, bool scaled) {
-  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
-  const Tensor& y = c.outputs[0];
-  if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
-  Window w;
-  read_window(*c.attributes, o.x->shape, o.w->shape.dims + 2, &w);
-  const int64_t groups = c.attributes->get_int("group", 1), channels = o.x->shape[1], outputs = o.w->shape[0];
-  const int64_t inner = channels / groups, size = w.in_size(), plane = w.out_size();
-  const int32_t x_zero = byte_at(o.x_zero, 0), y_zero = byte_at(o.y_zero, 0);
-  for_units(c, o.x->shape[0] * outputs, [&](int64_t, int64_t unit) {
-    const int64_t image = unit / outputs, m = unit % outputs, group = m / (outputs / groups);
-    const uint8_t* x = o.x->as<uint8_t>() + (image * channels + group * inner) * size;
-    const uint8_t* weights = o.w->as<uint8_t>() + m * inner * w.taps();
-    const int32_t w_zero = byte_at(o.w_zero, m);
-    float scale = 0;
-    if (scaled)
-      scale = *o.x_scale->as<float>() * o.w_scale->as<float>()[o.w_scale->shape.elements() == 1 ? 0 : m] /
-              *o.y_scale->as<float>();
-    const int64_t bias = o.bias == nullptr ? 0 : o.bias->as<int32_t>()[o.bias->shape.elements() == 1 ? 0 : m];
-    for (int64_t at = 0; at < plane; ++at) {
-      const auto sum = static_cast<int32_t>(window_sum(o, w, x, weights, inner, at, x_zero, w_zero) +
-                                            static_cast<uint32_t>(bias));
-      if (!scaled) {
-        y.as<int32_t>()[unit * plane + at] = sum;
-        continue;
-      }
-      y.as<uint8_t>()[unit * plane + at] = quantised(sum, scale, y_zero, y.dtype);
-    }
-  });
-  return OPFORGE_STATUS_OK;
-}
-
-Status integer_infer(InferContext& c) { return general_infer(c, false); }
-Status integer_run(RunContext& c) { return general_run(c, false); }
-Status linear_infer(InferContext& c) { return general_infer(c, true); }
-Status linear_run(RunContext& c) { return general_run(c, true); }
-
 constexpr OpKernel kRows[] = {
     {"opforge", "IntegerConv", 1, 1, packed_load, packed_infer, packed_run, kPerImage, 3, 11},
-    {"", "ConvInteger", 10, kNewest, nullptr, integer_infer, integer_run, 0, 2, 4},
-    {"", "QLinearConv", 10, kNewest, nullptr, linear_infer, linear_run, 0, 8, 9},
 };
 
 }  // namespace
