@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,9 +14,11 @@ from opforge.build.ahead import find_row
 from opforge.build.device import Device, declaring, device_library, device_library_of_row
 from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError, ToolchainError
+from opforge.frameworks._programs import arranged
 from opforge.schema import AnyDim, DType, GradientProgram, Operator, Signature, parse_types
+from opforge.schema.describe import function_of
 
-__all__ = ["Entries", "Entry", "described", "require_operator"]
+__all__ = ["Entries", "Entry", "described", "function_of_entry", "require_operator"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,6 +75,20 @@ def described(operator: LibraryOperator) -> dict[str, Any]:
         "flags": operator.flags,
         "library": operator,
     }
+
+
+def function_of_entry(entry: E, call: Callable[[E, Sequence[Any], Mapping[str, Any]], Any]) -> Callable[..., Any]:
+    """Return an operator as a function of a tensor per parameter, that has its name, signature and words.
+
+    Args:
+        entry: the operator in a framework.
+        call: computes it on arranged tensors.
+    """
+
+    def function(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
+        return call(entry, arranged(entry.where, entry.signature, tensors), attributes)
+
+    return function_of(entry.key, entry.signature, entry.types, function)
 
 
 def require_operator(given: object, where: str) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 
 from opforge.build import LoadedLibrary
 from opforge.errors import ArgumentError
-from opforge.frameworks._programs import arranged, converted, grouped
+from opforge.frameworks._entries import function_of_entry
+from opforge.frameworks._programs import converted, grouped
 from opforge.frameworks.jax._entries import ENTRIES, Entry
 from opforge.frameworks.jax._gradients import differentiable
 from opforge.frameworks.jax._raw import GUARDS, Static, infer
 from opforge.schema import DType, Operator, Signature
 from opforge.schema.attributes import coerce_all
-from opforge.schema.describe import function_of
 
 __all__ = ["call", "decomposed", "function", "register", "register_library", "specialize"]
 
@@ -107,12 +107,7 @@ def function(key: str) -> Callable[..., Any]:
     Raises:
         ArgumentError: no such operator is registered.
     """
-    entry = ENTRIES.of_key(key)
-
-    def call(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        return _call(entry, arranged(entry.where, entry.signature, tensors), attributes)
-
-    return function_of(entry.key, entry.signature, entry.types, call)
+    return function_of_entry(ENTRIES.of_key(key), _call)
 
 
 def _call(entry: Entry, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401

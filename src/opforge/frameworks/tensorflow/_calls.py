@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from opforge.build import LoadedLibrary
 from opforge.errors import ArgumentError
-from opforge.frameworks._programs import arranged, converted
+from opforge.frameworks._entries import function_of_entry
+from opforge.frameworks._programs import converted
 from opforge.frameworks.tensorflow._eager import DETOURS, eager_function
 from opforge.frameworks.tensorflow._entries import ENTRIES, Entry
 from opforge.frameworks.tensorflow._execute import execute
 from opforge.schema import Operator, Signature
 from opforge.schema.attributes import coerce_all
-from opforge.schema.describe import function_of
 
 __all__ = ["call", "decomposed", "decomposing", "function", "register", "register_library", "specialize"]
 
@@ -79,12 +79,7 @@ def function(key: str) -> Callable[..., Any]:
     Raises:
         ArgumentError: no such operator is registered.
     """
-    entry = ENTRIES.of_key(key)
-
-    def call(*tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401
-        return _call(entry, arranged(entry.where, entry.signature, tensors), attributes)
-
-    return function_of(entry.key, entry.signature, entry.types, call)
+    return function_of_entry(ENTRIES.of_key(key), _call)
 
 
 def _call(entry: Entry, tensors: Sequence[Any], attributes: Mapping[str, Any]) -> Any:  # noqa: ANN401
