@@ -7,6 +7,11 @@ CASES = [
     {"name": "one number", "inputs": {"x": {"values": 3.3}}, "attributes": {"block": 1, "bits": 2}},
     {"name": "zeros", "inputs": {"x": {"values": [0.0, -0.0, 0.0]}}},
     {"name": "not finite", "inputs": {"x": {"values": ["nan", "inf", 1.3, "-inf", 0.2]}}, "attributes": {"bits": 5}},
+    {
+        "name": "a block beyond the row",
+        "inputs": {"x": {"shape": [3, 37], "normal": 2.0}},
+        "attributes": {"block": 2**63 - 1},
+    },
     {"name": "smallest", "inputs": {"x": {"values": [1e-45, 3e-44, -1e-40]}}},
     {"name": "empty", "inputs": {"x": {"shape": [0, 3]}}},
 ]

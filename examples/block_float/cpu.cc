@@ -26,7 +26,9 @@ opforge::Status block_float(opforge::Context& context, opforge::View<const T> x,
   if (bits < 2 || bits > 24)
     return context.fail("bits is %lld, expected 2 to 24", static_cast<long long>(bits));
   if (x.size() == 0) return opforge::kOk;
-  const int64_t columns = x.ndim() == 0 ? 1 : x.shape(-1), blocks = (columns + block - 1) / block;
+  const int64_t columns = x.ndim() == 0 ? 1 : x.shape(-1);
+  block = std::min(block, columns);  // it may be any number: what is added to it must stay in range
+  const int64_t blocks = (columns + block - 1) / block;
   const R most = static_cast<R>((int64_t{1} << (bits - 1)) - 1);
   context.parallel_for(x.size() / columns * blocks, 256, [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {

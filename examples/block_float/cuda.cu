@@ -50,7 +50,9 @@ opforge::Status block_float(opforge::cuda::Context& context, View<const T> x, in
   if (bits < 2 || bits > 24) return context.fail("bits is %lld, expected 2 to 24", static_cast<long long>(bits));
   auto launch = context.launch(x.size());
   if (!launch) return launch.status();
-  const int64_t columns = x.ndim() == 0 ? 1 : x.shape(-1), in_row = (columns + block - 1) / block;
+  const int64_t columns = x.ndim() == 0 ? 1 : x.shape(-1);
+  block = block < columns ? block : columns;  // it may be any number: what is added to it must stay in range
+  const int64_t in_row = (columns + block - 1) / block;
   const int64_t blocks = x.size() / columns * in_row;
   round_blocks<T><<<opforge::cuda::blocks_for(blocks * kLanes), opforge::cuda::kThreads, 0, launch.stream()>>>(
       x, columns, in_row, blocks, block, static_cast<int>(bits), y);
