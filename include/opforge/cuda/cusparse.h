@@ -34,6 +34,9 @@ struct Cusparse {
     kVector = 3 /* SPMV_CSR_ALG2 */
   };
   enum { kHostPointers = 0, kZeroBased = 0, kRowMajor = 2, kIndex32 = 2, kIndex64 = 3 };
+  // Columns of a dense matrix. Versions before that of CUDA 13.1 launch as many blocks in y as the columns
+  // need, which CUDA limits to this many, and leave zeros, without an error, where it takes more.
+  static constexpr int64_t kMostColumns = 65535;
 
   int (*create)(void** handle);
   int (*set_stream)(void* handle, cudaStream_t stream);
@@ -123,13 +126,18 @@ void computed(Use<Cusparse>& library, const char* call, Size size, Compute compu
 
 }  // namespace detail
 
-// out = a dense, or a^T dense: dense has n columns, out too. Sums of a^T, and those of kFastest, are formed
-// in any order.
+// out = a dense, or a^T dense: dense has n columns, out too, of which kMostColumns are possible. Sums of a^T,
+// and those of kFastest, are formed in any order.
 template <class T, class I>
 void spmm(Use<Cusparse>& library, Cusparse::Operation operation, const CsrMatrix<T, I>& a, const T* dense,
           int64_t n, T* out, Cusparse::Algorithm algorithm = Cusparse::kMergedRows) {
   using R = compute_t<T>;
   const R one = 1, zero = 0;
+  if (n > Cusparse::kMostColumns) {
+    library.miss("cuSPARSE is given at most " + std::to_string(Cusparse::kMostColumns) +
+                 " columns: some versions leave zeros in others");
+    return;
+  }
   const bool turned = operation == Cusparse::kTransposed;
   const int64_t inner = turned ? a.rows : a.columns, outer = turned ? a.columns : a.rows;
   Descriptor matrix(library->destroy_sparse), from(library->destroy_dense), to(library->destroy_dense);

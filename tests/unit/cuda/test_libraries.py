@@ -321,6 +321,20 @@ def test_addresses_that_are_no_multiples_of_16(sparse):
     close(sparse_matmul, given, sparse.run(sparse_matmul, [*given[:3], moved], FIXED, optional=True), "float32")
 
 
+@pytest.mark.parametrize("variant", [FIXED, ANY_ORDER])
+@pytest.mark.parametrize("operator", PRODUCTS, ids=lambda o: o.name)
+def test_more_columns_than_cusparse_has_blocks_for(sparse, fakes, operator, variant):
+    """It would leave zeros, and say nothing (before the version of CUDA 13.1)."""
+    most = inputs_of(operator, [2, 1], 3, 65535, "float32")
+    close(operator, most, sparse.run(operator, most, variant), "float32")
+    more = inputs_of(operator, [2, 1], 3, 65536, "float32")
+    fakes["cusparse"].calls()
+    with pytest.raises(UnsupportedError, match="at most 65535 columns"):
+        sparse.run(operator, more, variant)
+    close(operator, more, sparse.run(operator, more, variant, optional=True), "float32")
+    assert fakes["cusparse"].calls() == []
+
+
 def test_a_library_that_is_not_here(fresh, monkeypatch):
     monkeypatch.setenv("OPFORGE_CUSPARSE", "/nowhere/libcusparse.so.12")
     given = inputs_of(sparse_matmul, [3, 40, 1], 9, 8, "float32")
