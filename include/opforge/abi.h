@@ -24,6 +24,8 @@ extern "C" {
 
 #if defined(_WIN32)
 #define OPFORGE_EXPORT __declspec(dllexport)
+#elif defined(__CUDACC_RTC__) /* compiles for a device alone, where nothing is exported */
+#define OPFORGE_EXPORT
 #else
 #define OPFORGE_EXPORT __attribute__((visibility("default")))
 #endif

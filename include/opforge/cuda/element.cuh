@@ -51,7 +51,7 @@ OPFORGE_INLINE S narrow(V x) {
   return Narrow<S>::of(x);
 }
 
-// Two neighbours at once: halves have one instruction for it.
+// Two neighbours at once: narrowing to halves has one instruction for it.
 template <class E, class V>
 OPFORGE_INLINE void widen_pair(const E* from, V* first, V* second) {
   *first = static_cast<V>(widen(from[0]));
@@ -62,19 +62,11 @@ OPFORGE_INLINE void narrow_pair(E* to, V first, V second) {
   to[0] = narrow<E>(first);
   to[1] = narrow<E>(second);
 }
-#define OPFORGE_PAIRS(type, word)                                             \
-  OPFORGE_INLINE void widen_pair(const type* from, float* first, float* second) { \
-    type##2 pair;                                                             \
-    pair.x = from[0];                                                         \
-    pair.y = from[1];                                                         \
-    const float2 both = __##word##22float2(pair);                             \
-    *first = both.x;                                                          \
-    *second = both.y;                                                         \
-  }                                                                           \
-  OPFORGE_INLINE void narrow_pair(type* to, float first, float second) {      \
-    const type##2 pair = __floats2##word##2_rn(first, second);                \
-    to[0] = pair.x;                                                           \
-    to[1] = pair.y;                                                           \
+#define OPFORGE_PAIRS(type, word)                                        \
+  OPFORGE_INLINE void narrow_pair(type* to, float first, float second) { \
+    const type##2 pair = __floats2##word##2_rn(first, second);           \
+    to[0] = pair.x;                                                      \
+    to[1] = pair.y;                                                      \
   }
 OPFORGE_PAIRS(__half, half)
 OPFORGE_PAIRS(__nv_bfloat16, bfloat16)

@@ -123,6 +123,10 @@ struct Space {
   }
 };
 
+// They go from one compiler's code to another's.
+static_assert(sizeof(Space) == 2928 && alignof(Space) == 8 && sizeof(Parts) == 40 && alignof(Parts) == 8,
+              "what kernels are passed is laid out alike on the host and the device");
+
 #ifndef __CUDACC_RTC__
 inline opforge_status refuse(char* reason, size_t room, opforge_status status, const char* what, int index,
                              const char* rest) {

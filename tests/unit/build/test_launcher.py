@@ -72,7 +72,15 @@ def test_it_is_built_once_and_follows_what_it_is_made_of(nvrtc, monkeypatch, tmp
     assert again != path and len(nvrtc.made) == made  # the images are kept by themselves
     assert load_library(again).content_hash == load_library(path).content_hash
     monkeypatch.setattr(nvrtc, "version", "13.1")
-    assert build("sm_80") not in (path, again) and len(nvrtc.made) > made
+    newer = build("sm_80")
+    assert newer not in (path, again) and len(nvrtc.made) > made
+    made = len(nvrtc.made)
+    monkeypatch.setattr(nvrtc, "path", tmp_path / "libnvrtc.so.13")
+    seen = {newer}
+    for content in (b"13.0.48", b"13.0.88, put in its place"):
+        nvrtc.path.write_bytes(content)
+        seen.add(build("sm_80"))
+    assert len(seen) == 3 and len(nvrtc.made) == made + 2 * 4 * len(plan_library([product]).operators)
 
 
 def test_a_machine_without_devices_gets_code_for_several(nvrtc):

@@ -19,6 +19,7 @@ from opforge.cuda import measure
 from opforge.cuda.resources import read_resources
 from opforge.errors import BuildError, ToolchainError
 from opforge.ops import mish, sparse_matmul
+from opforge.schema.dtypes import DType
 from tests.unit.nvcc.test_build import every_plan, gate
 
 SECONDS = 0.2
@@ -34,6 +35,7 @@ def test_it_is_found_with_cudas_headers():
 def test_machine_code_of_every_kernel(dtype):
     compiled = compile_formula(gate.gradient_operator, dtype, "sm_80")
     assert compiled.image[:4] == b"\x7fELF"
+    assert "warning" not in compiled.words
     assert len(compiled.names) == 8
     kernels = {row.kernel: row for row in read_resources(compiled.words)}
     assert set(kernels) == set(compiled.names.values())
@@ -63,6 +65,16 @@ def test_time_per_kernel():
         find_nvrtc().compile(kernels.source, "sm_80", kernels.names, mish.key)
         took.append((time.thread_time() - started) / len(kernels.names))
     assert statistics.median(took) < SECONDS
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_headers_of_cuda_12_0_are_enough_for_older_gpus(dtype):
+    """Those have these functions from sm_80 on only."""
+    kernels = formula_kernels(gate, (DType.parse(dtype),))
+    later = ("__bfloat1622float2", "__low2float", "__high2float", "__hadd2", "__hmul2", "__hfma2")
+    poison = "".join(f"#define {name} not_in_cuda_12_0\n" for name in later)
+    source = f"#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n{poison}{kernels.source}"
+    assert find_nvrtc().compile(source, "sm_75", kernels.names, gate.key).image
 
 
 def test_its_words():

@@ -84,7 +84,7 @@ def build_with_nvrtc(plan: LibraryPlan, *, architectures: Sequence[str] | None =
         for dtypes in dtype_choices(operator)
     ]
     flags = nvrtc.flags("")
-    parts = [f"abi {abi.ABI}", str(nvrtc), file_hash(launcher), *chosen, *flags, *nvrtc.headers.values()]
+    parts = [f"abi {abi.ABI}", nvrtc.identity, file_hash(launcher), *chosen, *flags, *nvrtc.headers.values()]
     for operator in plan.operators:
         parts += [operator.key, operator.schema_hash, operator.gradient or "", str(operator.flags)]
     parts += [plan.id, plan.version, *(unit.text for unit in units)]

@@ -26,6 +26,7 @@ __all__ = ["Compiled", "Nvrtc", "compile_formula", "device_headers", "find_nvrtc
 
 _HINT: Final = "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, or set CUDA_HOME"
 _OLDEST: Final = (12, 0)
+_READ: Final = ("fp16.h", "fp16.hpp", "bf16.h", "bf16.hpp")
 # What our headers include and NVRTC does not have.
 _HEADERS: Final = {
     "stdint.h": "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;\n"
@@ -103,6 +104,13 @@ class Nvrtc:
 
     def __str__(self) -> str:
         return f"NVRTC {self.version} ({self.path})"
+
+    @property
+    def identity(self) -> str:
+        """Return what a cached result depends on: a package may be replaced in place by another of its version."""
+        read = (folder / f"cuda_{name}" for folder in self.include_folders for name in _READ)
+        places = (self.path, *sorted(self.path.parent.glob("libnvrtc-builtins.so*")), *read)
+        return "\n".join([str(self), *(f"{place}:{place.stat().st_size}" for place in places if place.is_file())])
 
     @property
     def release(self) -> tuple[int, int]:
@@ -249,7 +257,7 @@ def compile_formula(operator: Operator, dtype: str, architecture: str) -> Compil
     nvrtc = find_nvrtc()
     kernels = formula_kernels(operator, (DType.parse(dtype),) if dtype else ())
     headers = device_headers()
-    parts = [str(nvrtc), *nvrtc.flags(architecture), kernels.source, *kernels.names, *nvrtc.headers.values()]
+    parts = [nvrtc.identity, *nvrtc.flags(architecture), kernels.source, *kernels.names, *nvrtc.headers.values()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
     def make(folder: Path) -> Made:
