@@ -3,6 +3,7 @@
 `make cuda` runs their cases under the sanitizers.
 """
 
+import ctypes
 from functools import cache
 
 import ml_dtypes
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from opforge.build import abi, load_library
+from opforge.build.invoke import Call
 from opforge.build.tuning import CLASSES, Choice, set_choice
 from opforge.cuda import ORDERS, emulate_operators
 from opforge.errors import ArgumentError, UnsupportedError
@@ -104,6 +106,28 @@ def test_segments_grow_with_the_matrix():
     found = run(sparse_matmul, arrays)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert not np.array_equal(found, run(sparse_matmul, arrays, VARIANTS["by rows"]))
+
+
+@pytest.mark.parametrize(("n", "most"), [(9_001, 34e6), (131_072, 34e6), (300_000, 32 * 4 * 300_000)])
+def test_what_is_kept_of_cut_rows_is_small_for_many_columns_too(monkeypatch, n, most):
+    """Nothing is computed: the columns are none of the matrix, which a graph that is captured cannot be told."""
+    asked = []
+    whole = Call._scratch
+
+    def scratch(self, context, size, alignment):
+        asked.append(size)
+        return whole(self, context, size, alignment)
+
+    monkeypatch.setattr(Call, "_scratch", scratch)
+    values, indices, indptr, dense = inputs_of(sparse_matmul, [1, 200_000], 1, n, "float32")
+    capturing = ctypes.CDLL(str(built().path)).opforge_cuda_capturing
+    capturing(1)
+    try:
+        found = run(sparse_matmul, [values, indices + 7, indptr, dense])
+    finally:
+        capturing(0)
+    assert np.isnan(found).all()
+    assert 1e6 < max(asked) <= most
 
 
 def test_a_few_columns_are_computed_across_alike():

@@ -34,7 +34,7 @@ inline int64_t stretches_of(int64_t n) { return (n + 127) / 128; }
 // Rows and entries of a segment: 256, and more where that would be more segments than keep a device busy, which have
 // two rows of sums each.
 inline int64_t segment_for(int64_t m, int64_t entries, int64_t n) {
-  const int64_t tasks = 16384 / stretches_of(n), most = tasks > 256 ? tasks : 256;
+  const int64_t tasks = 16384 / stretches_of(n), most = tasks > 16 ? tasks : 16;
   int64_t segment = 256;
   while (segment * most < m + entries) segment *= 2;
   return segment;
