@@ -29,7 +29,8 @@ struct Found {
         find(library, "cuDevicePrimaryCtxRetain", &f.retain_primary) &&
         find(library, "cuCtxGetCurrent", &f.current) && find(library, "cuCtxGetDevice", &f.current_device) &&
         find(library, "cuCtxPushCurrent_v2", &f.push) && find(library, "cuCtxPopCurrent_v2", &f.pop) &&
-        find(library, "cuModuleLoadDataEx", &f.load) && find(library, "cuModuleGetFunction", &f.function) &&
+        find(library, "cuModuleLoadDataEx", &f.load) && find(library, "cuModuleUnload", &f.unload) &&
+        find(library, "cuModuleGetFunction", &f.function) &&
         find(library, "cuFuncGetAttribute", &f.function_attribute) &&
         find(library, "cuLaunchKernel", &f.launch) && find(library, "cuGetErrorName", &f.error_name) &&
         find(library, "cuGetErrorString", &f.error_text);

@@ -22,6 +22,7 @@ struct Driver {
   int (*push)(void* context);
   int (*pop)(void** context);
   int (*load)(void** module, const void* image, unsigned options, const int* kinds, void** values);
+  int (*unload)(void* module);
   int (*function)(void** function, void* module, const char* name);
   int (*function_attribute)(int* value, int attribute, void* function);
   int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,

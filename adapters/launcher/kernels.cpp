@@ -124,12 +124,20 @@ class LoadedKernels : public cuda::Call {
     const Uncaptured loading(*driver_);
     void* module = nullptr;
     if (!load(image->data, &module)) return false;
+    if (!find(module, made.get())) {
+      static_cast<void>(driver_->unload(module));  // the next call tries again, and may find memory
+      return false;
+    }
+    loaded_ = made.get();
+    kernel_.loaded.store(made.release(), std::memory_order_release);
+    return true;
+  }
+
+  bool find(void* module, Loaded* made) {
     for (size_t k = 0; k < kernel_.names.size(); ++k) {
       if (!ok(driver_->function(&made->functions[k], module, kernel_.names[k]))) return false;
       if (driver_->load_function != nullptr && !ok(driver_->load_function(made->functions[k]))) return false;
     }
-    loaded_ = made.get();
-    kernel_.loaded.store(made.release(), std::memory_order_release);
     return true;
   }
 

@@ -197,7 +197,7 @@ int cuGraphDestroy(void*) { return 0; }
 
 // ---- modules
 
-// What happened so far, how the last launch was, and for which architecture the image that was loaded last.
+// What happened so far (modules that are loaded), how the last launch was, and for which architecture the image that was loaded last.
 struct {
   int64_t loads, launches;
   int device;
@@ -223,13 +223,21 @@ int cuModuleLoadDataEx(void** module, const void* image, unsigned options, int* 
   snprintf(opforge_fake_seen.architecture, sizeof opforge_fake_seen.architecture, "%s", text + strlen(text) + 1);
   return *module = new Module{library, stack[depth - 1]}, 0;
 }
+int cuModuleUnload(void* module) {
+  --opforge_fake_seen.loads;
+  return dlclose(static_cast<Module*>(module)->library), delete static_cast<Module*>(module), 0;
+}
 int cuModuleGetFunction(void** function, void* module, const char* name) {
+  if (const int status = failing("cuModuleGetFunction")) return status;
   const Module* of = static_cast<Module*>(module);
   const auto kernel = reinterpret_cast<Kernel>(dlsym(of->library, name));
   if (kernel == nullptr) return kName;
   return *function = new Function{kernel, of->context}, 0;
 }
-int cuFuncLoad(void* function) { return function != nullptr ? 0 : kHandle; }
+int cuFuncLoad(void* function) {
+  if (const int status = failing("cuFuncLoad")) return status;
+  return function != nullptr ? 0 : kHandle;
+}
 int cuFuncGetAttribute(int* value, int attribute, void*) {
   return *value = number_of("OPFORGE_FAKE_THREADS", 1024), attribute == 0 ? 0 : kInvalid;
 }

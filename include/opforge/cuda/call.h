@@ -23,13 +23,15 @@ struct ErrorKind {
   opforge_status status;
   const char* meaning;
 };
-constexpr int kNoMemory = 2, kDriverTooOld = 35, kNoDevice = 100, kInvalidDevice = 101, kNoImage = 209,
-              kPtxTooNew = 222;
+constexpr int kNoMemory = 2, kDriverTooOld = 35, kNoDevice = 100, kInvalidDevice = 101, kBadImage = 200,
+              kNoImage = 209, kPtxTooNew = 222;
 constexpr ErrorKind kErrorKinds[] = {
     {kNoMemory, OPFORGE_STATUS_OUT_OF_MEMORY, "the GPU has no memory left: "},
     {kDriverTooOld, OPFORGE_STATUS_UNSUPPORTED, ""},  // the caller says more
     {kNoDevice, OPFORGE_STATUS_UNSUPPORTED, "no GPU: "},
     {kInvalidDevice, OPFORGE_STATUS_INVALID_ARGUMENT, "no such GPU: "},
+    {kBadImage, OPFORGE_STATUS_UNSUPPORTED,
+     "the driver cannot read the kernels' code (is it older than their compiler?): "},
     {kNoImage, OPFORGE_STATUS_UNSUPPORTED, "the library has no code for this GPU (it was built for "},
     {kPtxTooNew, OPFORGE_STATUS_UNSUPPORTED, "the driver is older than the compiler of the kernels: "},
 };

@@ -17,6 +17,7 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidKernelImage = 200,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
@@ -63,6 +64,7 @@ inline const char* cudaGetErrorName(cudaError_t error) {
     OPFORGE_CUDA_NAME(cudaErrorInsufficientDriver)
     OPFORGE_CUDA_NAME(cudaErrorNoDevice)
     OPFORGE_CUDA_NAME(cudaErrorInvalidDevice)
+    OPFORGE_CUDA_NAME(cudaErrorInvalidKernelImage)
     OPFORGE_CUDA_NAME(cudaErrorNoKernelImageForDevice)
     OPFORGE_CUDA_NAME(cudaErrorIllegalAddress)
     OPFORGE_CUDA_NAME(cudaErrorLaunchOutOfResources)

@@ -26,7 +26,7 @@ namespace cuda {
 
 static_assert(kNoMemory == cudaErrorMemoryAllocation && kDriverTooOld == cudaErrorInsufficientDriver, "");
 static_assert(kNoDevice == cudaErrorNoDevice && kInvalidDevice == cudaErrorInvalidDevice, "");
-static_assert(kNoImage == cudaErrorNoKernelImageForDevice, "");
+static_assert(kBadImage == cudaErrorInvalidKernelImage && kNoImage == cudaErrorNoKernelImageForDevice, "");
 
 // What 35 means: no driver, or one of an older major version than the runtime in this library.
 inline void driver_meaning(char* text, size_t size) {

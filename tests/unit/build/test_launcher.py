@@ -146,6 +146,28 @@ def test_what_is_missing_is_named(nvrtc, monkeypatch, tmp_path):
     assert caught.value.got.endswith("\n  and there is no NVRTC: candidates: no libnvrtc.so anywhere")
 
 
+@pytest.mark.parametrize(
+    ("library", "headers"),
+    [
+        ("cuda/lib64", "cuda/include"),
+        ("nvidia/cu13/lib", "nvidia/cu13/include"),
+        ("nvidia/cuda_nvrtc/lib", "nvidia/cuda_runtime/include"),
+        ("conda/lib", "conda/targets/x86_64-linux/include"),
+    ],
+)
+def test_where_headers_lie(tmp_path, monkeypatch, library, headers):
+    made = tmp_path / library / "libnvrtc.so.13"
+    for folder in (made.parent, tmp_path / headers):
+        folder.mkdir(parents=True)
+    made.touch()
+    (tmp_path / headers / "cuda_fp16.h").touch()
+    found = []
+    monkeypatch.setattr("opforge.build.cuda.nvrtc._libraries", lambda: [made])
+    monkeypatch.setattr("opforge.build.cuda.nvrtc.Nvrtc", lambda *given: found.append(given) or StubNvrtc())
+    assert find_nvrtc.__wrapped__().runs_here
+    assert found == [(made, (tmp_path / headers,))]
+
+
 def test_sources_of_authors_want_nvcc(nvrtc, tmp_path, monkeypatch):
     (tmp_path / "cuda.cu").touch()
     operator = of.kernel(

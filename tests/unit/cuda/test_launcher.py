@@ -167,6 +167,7 @@ def test_empty_tensors_ask_for_no_driver(built, tmp_path, monkeypatch):
         ({"FAIL": "cuLaunchKernel=719"}, 0, 7, "CUDA_ERROR_LAUNCH_FAILED (719): the fake driver refuses"),
         ({"FAIL": "cuLaunchKernel=2"}, 0, 4, "the GPU has no memory left: CUDA_ERROR (2)"),
         ({"FAIL": "cuModuleLoadDataEx=222"}, 0, 3, "the driver is older than the compiler of the kernels: CUDA_ERROR"),
+        ({"FAIL": "cuModuleLoadDataEx=200"}, 0, 3, "the driver cannot read the kernels' code (is it older than their "),
         ({"FAIL": "cuModuleLoadDataEx=209"}, 0, 3, "the library has no code for this GPU (it was built for sm_90 "),
         (
             {"CAPABILITY": "80"},
@@ -187,6 +188,19 @@ def test_what_the_driver_refuses(library, driver, monkeypatch, changes, device, 
         for name in changes:
             monkeypatch.delenv(f"OPFORGE_FAKE_{name}")
         assert run(library, x, y) == (0, "")
+
+
+@pytest.mark.parametrize("function", ["cuModuleGetFunction", "cuFuncLoad"])
+def test_what_is_loaded_in_part_is_given_back(library, driver, monkeypatch, function):
+    x, y = normal(9), np.zeros(9, np.float32)
+    before = launched.seen(driver).loads
+    monkeypatch.setenv("OPFORGE_FAKE_FAIL", f"{function}=2")
+    for _ in range(3):
+        assert run(library, x, y)[0] == 4
+    assert launched.seen(driver).loads == before
+    monkeypatch.delenv("OPFORGE_FAKE_FAIL")
+    assert run(library, x, y) == (0, "")
+    assert launched.seen(driver).loads == before + 1
 
 
 def test_what_the_host_does_wrong(library):

@@ -36,6 +36,7 @@ SAME(current_device, cuCtxGetDevice);
 SAME(push, cuCtxPushCurrent);
 SAME(pop, cuCtxPopCurrent);
 SAME(load, cuModuleLoadDataEx);
+SAME(unload, cuModuleUnload);
 SAME(function, cuModuleGetFunction);
 SAME(function_attribute, cuFuncGetAttribute);
 SAME(launch, cuLaunchKernel);
@@ -53,7 +54,7 @@ static_assert(kRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED, "");
 using namespace opforge::cuda;
 static_assert(kNoMemory == CUDA_ERROR_OUT_OF_MEMORY && kNoDevice == CUDA_ERROR_NO_DEVICE, "");
 static_assert(kInvalidDevice == CUDA_ERROR_INVALID_DEVICE && kNoImage == CUDA_ERROR_NO_BINARY_FOR_GPU, "");
-static_assert(kPtxTooNew == CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "");
+static_assert(kBadImage == CUDA_ERROR_INVALID_IMAGE && kPtxTooNew == CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "");
 // The names that dlsym is asked for are those behind the macros.
 #define TEXT(name) #name
 #define NAME(name) TEXT(name)

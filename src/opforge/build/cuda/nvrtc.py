@@ -233,8 +233,9 @@ def _libraries() -> Iterator[Path]:
 def _folders(library: Path) -> tuple[Path, ...]:
     """Give the folders in which headers may lie, of a toolkit or of NVIDIA's packages: one per part before CUDA 13."""
     root = library.parent.parent
-    include = root / "include"
-    return include, include / "cccl", *(root.parent / part / "include" for part in ("cuda_runtime", "cuda_cccl"))
+    roots = (root / "include", *sorted(root.glob("targets/*/include")))  # the second is conda's
+    parts = (root.parent / part / "include" for part in ("cuda_runtime", "cuda_cccl"))
+    return (*roots, *(include / "cccl" for include in roots), *parts)
 
 
 def device_headers() -> list[Path]:
