@@ -311,7 +311,13 @@ class Use {
       return miss(std::string(Calls::kRow.name) +
                   " cannot be started while a graph is captured\n  to do: call the operator once before");
     }
-    return ok("making a handle", library.calls().create(&handle_));
+    // It allocates, which CUDA forbids while another thread captures a graph, and breaks that capture;
+    // relaxed, this thread's calls are its own matter.
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    if (!launch_.ok(cudaThreadExchangeStreamCaptureMode(&mode))) return false;
+    const int status = library.calls().create(&handle_);
+    launch_.ok(cudaThreadExchangeStreamCaptureMode(&mode));
+    return ok("making a handle", status);
   }
 
   Launch& launch_;

@@ -179,6 +179,12 @@ __attribute__((visibility("default"))) int opforge_cuda_capturing(int capturing)
   if (capturing >= 0) now_capturing = capturing;
   return now_capturing;
 }
+__attribute__((visibility("default"))) int opforge_cuda_capture_mode(int mode) {
+  static thread_local int now = 0;
+  const int before = now;
+  if (mode >= 0) now = mode;
+  return before;
+}
 __attribute__((visibility("default"))) int64_t opforge_cuda_launched(int* device, void** stream) {
   const std::lock_guard<std::mutex> lock(one_at_a_time());
   *device = launched.device;

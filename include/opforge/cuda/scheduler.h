@@ -60,6 +60,8 @@ int64_t opforge_cuda_launched(int* device, void** stream);
 int opforge_cuda_device(int device);
 // Whether streams say that a graph is captured, as tests of launchers want it; set by 0 or 1, asked by -1.
 int opforge_cuda_capturing(int capturing);
+// The thread's mode towards captures, 0 to 2, which becomes `mode` unless that is negative; the one before.
+int opforge_cuda_capture_mode(int mode);
 
 int opforge_cuda_last_error(int clear);
 void opforge_cuda_set_error(int code);

@@ -73,7 +73,11 @@ FAKE_EXPORT void* fake_last_workspace(size_t* bytes) {
   *bytes = kWorkspace;
   return fake_workspace;
 }
+// Called when a handle is made.
+FAKE_EXPORT void (*fake_at_create)() = nullptr;
+
 FAKE_EXPORT int cusparseCreate(Handle** handle) {
+  if (fake_at_create != nullptr) fake_at_create();
   if (const int status = fake_failure("cusparseCreate")) return status;
   *handle = new Handle;
   (*handle)->number = ++handles;

@@ -200,6 +200,20 @@ def test_the_first_call_inside_a_captured_graph(fresh, fakes, capfd):
     assert [name for name, _ in fakes["cusparse"].calls()] == ["cusparseCreate", "cusparseSpMM", "cusparseSpMM"]
 
 
+def test_a_handle_breaks_no_capture_of_another_thread(fresh, fakes):
+    """Making one allocates, which ends other threads' captures unless this thread's mode is relaxed (2)."""
+    mode = ctypes.CDLL(str(fresh.path)).opforge_cuda_capture_mode
+    seen = []
+    asking = ctypes.CFUNCTYPE(None)(lambda: seen.append(mode(-1)))
+    slot = ctypes.c_void_p.in_dll(ctypes.CDLL(str(fakes["cusparse"].path)), "fake_at_create")
+    slot.value = ctypes.cast(asking, ctypes.c_void_p).value
+    try:
+        fresh.run(sparse_matmul, inputs_of(sparse_matmul, [1, 2], 4, 3), FIXED)
+    finally:
+        slot.value = None
+    assert seen == [2] and mode(-1) == 0
+
+
 def at(monkeypatch, device, stream):
     """Calls of NumPy's host are on this device and stream from now on."""
     whole = invoking.Call.context
