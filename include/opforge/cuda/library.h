@@ -35,7 +35,9 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -125,10 +127,13 @@ inline std::vector<std::string> library_folders() {
   for (const std::string& packages : package_folders()) {
     DIR* folder = opendir((packages + "nvidia").c_str());
     if (folder == nullptr) continue;
+    const auto before = static_cast<std::ptrdiff_t>(found.size());
     while (const dirent* entry = readdir(folder)) {
       if (entry->d_name[0] != '.') found.push_back(packages + "nvidia/" + entry->d_name + "/lib/");
     }
     closedir(folder);
+    // As `opforge doctor` shows them. CUDA 12's and 13's cuSPARSE have the same name.
+    std::sort(found.begin() + before, found.end());
   }
   for (const char* system : {"/usr/local/cuda/lib64/", "/opt/cuda/lib64/"}) found.emplace_back(system);
   return found;

@@ -416,6 +416,26 @@ def test_where_a_library_is_looked_for(tmp_path, way):
         assert done.stdout.strip() == str(library)
 
 
+def test_of_several_packages_that_one_is_opened_which_doctor_shows(tmp_path, fakes, monkeypatch):
+    """CUDA 12's cuSPARSE and 13's have the same name, in folders that are listed in any order."""
+    packages = tmp_path / "site-packages"
+    (packages / "mine").mkdir(parents=True)
+    for name in ("cu14", "cusparse", "cu12", "cu13", "b", "cu11", "a", "cu10"):
+        folder = packages / "nvidia" / name / "lib"
+        folder.mkdir(parents=True)
+        shutil.copy(fakes["cusparse"].path, folder / "libcusparse.so.12")
+    kernels = shutil.copy(emulated(tuple(MEMBERS)), packages / "mine" / "kernels.so")
+    environment = {k: v for k, v in os.environ.items() if k not in ("OPFORGE_CUSPARSE", "LD_LIBRARY_PATH")}
+    environment["PYTHONPATH"] = str(ROOT / "src")
+    script = FOUND.format(root=str(ROOT), before="", kernels=str(kernels))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    monkeypatch.delenv("OPFORGE_CUSPARSE", raising=False)
+    monkeypatch.setattr(sys, "path", [str(packages)])
+    assert done.stdout.strip() == str(LIBRARIES[0].find())
+
+
 # cuBLAS
 
 
