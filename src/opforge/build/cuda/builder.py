@@ -111,7 +111,8 @@ def _build_with_nvcc(
     host_flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{include_dir()}", embedded)
     linked = (
         *link_flags(host),
-        "-Wl,--exclude-libs,ALL",
+        "-Xlinker",
+        f"--version-script={include_dir() / 'opforge' / 'cuda' / 'exports.map'}",
         f"-L{toolkit.library_folder}",
         "-lcudart_static",
         "-ldl",
