@@ -18,7 +18,7 @@ NOISE = "\n".join(
 LOGS = {
     "compiler": (
         f"{NOISE}\nFAILED: runtime/CMakeFiles/opforge.dir/session/model.cpp.o\n/usr/bin/c++ {'-I/include ' * 300}\n"
-        f"/work/runtime/session/model.cpp:31:7: error: 'Modle' does not name a type; did you mean 'Model'?\n{NOISE}\n"
+        f"/src/runtime/session/model.cpp:31:7: error: 'Modle' does not name a type; did you mean 'Model'?\n{NOISE}\n"
         "ninja: build stopped: subcommand failed.\nmake: *** [Makefile:57: build/stamps/native] Error 1",
         ["model.cpp:31:7: error: 'Modle' does not name a type", "build stopped", "build/stamps/native"],
     ),
