@@ -41,6 +41,7 @@ def short(reason: str, dtypes: str = "") -> str:
         nodes = [m for line in rest if (m := re.match(r"    (?:(\w+) \([^)]*\)|(input \S+|output \S+)): (.*)", line))]
         text = first or _grouped([(m[1] or f"{m[2].split()[0]}s", m[3]) for m in nodes]) or text
     text = re.sub(r"\s+", " ", text)
+    text = re.sub(r"^(\w+) \([^)]*\): ", r"\1: ", text)  # the name of a node says nothing of its kind
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:| with name ''|Name:'' ", "", text)
     text = re.sub(r"\S*/(\S+\.(?:cc|cpp|h|py|onnx)\b)", r"\1", text).replace("|", "/").strip()
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3].rsplit(" ", 1)[0] + " ..."
