@@ -79,6 +79,10 @@ class Run:
         for process in list(self._running.values()):
             os.killpg(process.pid, signal.SIGTERM)
 
+    def silence(self) -> None:
+        """Let no lane say anything more; what was ended would tell of it behind the last words."""
+        self._print.acquire()
+
     def summary(self) -> str:
         """Return the table and, where a step failed, what its log says, within `LIMIT` characters."""
         rows = ["", *(step.row() for step in self.steps)]
@@ -137,8 +141,10 @@ def main(stages: Sequence[Stage] = STAGES, command: Sequence[str] = ("make", "--
     run = Run(command)
 
     def ended(number: int, _: FrameType | None) -> None:
+        run.silence()
+        summary = run.summary()
         run.end()
-        print(f"{run.summary()}\nended by {signal.Signals(number).name}", flush=True)
+        print(f"{summary}\nended by {signal.Signals(number).name}", flush=True)
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):

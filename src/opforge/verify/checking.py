@@ -149,6 +149,7 @@ def check(
             used = [host for host in used if not reasons.get(host.name)]
         if _cannot_be_built(subject):  # said once, not by every part
             collect(report, "schema", lambda: _operator_checks.schema(subject))
+            collect(report, "streams", partial(_cuda_source_checks.streams, subject))
             collect(report, "library", partial(_contract_checks.library, subject))
             return report
         for name, rows in _operator_parts(subject, row, seed, used, engines=hosts is None and row.engines):
