@@ -1,6 +1,7 @@
-"""Every test draws the same numbers, whatever ran before it and in whichever process."""
+"""Every test draws the same numbers, whatever ran before it and in whichever process, and hears an interrupt."""
 
 import random
+import signal
 import sys
 
 import numpy as np
@@ -22,6 +23,9 @@ else:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("suite")
+
+# A shell's background jobs ignore it, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _began: list[tuple[np.random.Generator, dict]] = []
 

@@ -53,7 +53,9 @@ def test_the_authors_errors_name_their_line(declared, tmp_path):
     (tmp_path / "wild" / "cases.py").write_text("CASES = [1 / 0]\n")
     with pytest.raises(of.errors.ArgumentError, match=r"(?s)the check cannot run.*ZeroDivisionError.*cases.py:1"):
         check(operator, "quick")
-    (tmp_path / "wild" / "op.py").write_text(DECLARATION.replace("[n]) ->", "[m]) ->").replace("(y: T[n]", "(y: T[m]"))
+    other = DECLARATION.replace("[n]) ->", "[rows]) ->").replace("(y: T[n]", "(y: T[rows]")
+    assert len(other) != len(DECLARATION), "Python takes a file of the same second and size for the one it compiled"
+    (tmp_path / "wild" / "op.py").write_text(other)
     (tmp_path / "wild" / "cases.py").write_text('CASES = [{"name": "one", "inputs": {"x": {"shape": [2]}}}]\n')
     report = check(operator, "quick")
     (note,) = [row for row in report.rows if row.check == "process"]
