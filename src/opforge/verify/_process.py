@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from opforge.engines import TensorInfo
 from opforge.errors import EngineCrash, UnsupportedError
 from opforge.verify._packed import unpacked
 from opforge.verify._signals import ended
+from opforge.verify._spawn import spawn
 
 __all__ = ["EngineProcess"]
 
@@ -80,18 +80,9 @@ class EngineProcess:
         self._log.close()
 
     def _start(self) -> None:
-        self._pipe, theirs = Pipe()
         # What this process imports, that one does; but nothing from the folder that it happens to stand in.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "opforge.verify._worker", str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env=environment,
-        )
-        theirs.close()
+        paths = os.pathsep.join(p for p in sys.path if p)
+        self._process, self._pipe = spawn("opforge.verify._worker", self._log, paths)
         self._greeted = self._lost = False
         self._pipe.send(("start", (self.engine, self._packages)))
 

@@ -25,6 +25,7 @@ from opforge.verify._declared import UndeclaredError, import_paths, target_of
 from opforge.verify._rows import Row
 from opforge.verify._sending import Followed, send_check
 from opforge.verify._signals import CAUSES, ended, how_to_find
+from opforge.verify._spawn import spawn
 from opforge.verify.hosts import known_hosts
 
 if TYPE_CHECKING:
@@ -103,17 +104,7 @@ class CheckProcess:
     def _running(self) -> subprocess.Popen[bytes]:
         """The process, started if need be."""
         if self._process is None:
-            self._pipe, theirs = Pipe()
-            environment = {**os.environ, "PYTHONPATH": import_paths()}
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "opforge.verify._checker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=environment,
-            )
-            theirs.close()
+            self._process, self._pipe = spawn("opforge.verify._checker", self._log, import_paths())
         return self._process
 
     def _words(self, place: int) -> str:
