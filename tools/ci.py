@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from last_words import LIMIT, of_log
+from steady import UNSTEADY
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "ci"
@@ -84,11 +85,13 @@ class Run:
         self._print.acquire()
 
     def summary(self) -> str:
-        """Return the table and, where a step failed, what its log says, within `LIMIT` characters."""
+        """Return the table, unsteady tests and, where a step failed, what its log says, within `LIMIT` characters."""
         rows = ["", *(step.row() for step in self.steps)]
+        logs = {step.name: step.log.read_text(encoding="utf-8", errors="replace") for step in self.steps}
+        rows += [line for text in logs.values() for line in text.splitlines() if line.startswith(UNSTEADY)]
         bad = [step for step in self.steps if step.code != 0]
         for step in bad:
-            text = step.log.read_text(encoding="utf-8", errors="replace")
+            text = logs[step.name]
             rows += [
                 "",
                 f"make {step.name} {'FAILED' if step.code else 'had not ended'} ({step.log.name} in build/ci):",

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import steady
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"onnxruntime": "tests/unit/onnxruntime", "ai-edge-litert": "tests/unit/litert"}
 """Package -> its tests; requirements/PACKAGE.txt lists the versions."""
@@ -40,8 +42,7 @@ def main(arguments: list[str]) -> int:
         package, _, version = name.partition("==")
         path = os.pathsep.join([str(install(package, version)), str(ROOT / "src"), str(ROOT)])
         print(f"{package} {version}", flush=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", PACKAGES[package]]
-        if subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False).returncode:
+        if steady.run(["-q", PACKAGES[package]], environment={**os.environ, "PYTHONPATH": path}).code:
             failed.append(name)
     print(f"failed with {', '.join(failed)}" if failed else "passed with every version")
     return 1 if failed else 0

@@ -6,10 +6,10 @@ The folder, build/executorch, stands before the environment's own packages on th
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
-from apart import ROOT, install, path
+import steady
+from apart import install, path
 
 _MODELS = ("MiniLM with CustomGELU", "case study", "sparse", "versions")
 TESTS = (
@@ -25,10 +25,8 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--path"]:
         print(path(install("executorch")))
         return 0
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *(arguments or TESTS)]
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path(install("executorch"))}, check=False
-    ).returncode
+    environment = {**os.environ, "PYTHONPATH": path(install("executorch"))}
+    return steady.run(["-q", "-n", "2", *(arguments or TESTS)], environment=environment).code
 
 
 if __name__ == "__main__":

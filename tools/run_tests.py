@@ -1,4 +1,4 @@
-"""Run all tests and say at the end what was left out and why, and last what failed.
+"""Run all tests and say at the end which are unsteady, what was left out and why, and last what failed.
 
 System packages are never installed here. What a test needs and does not find is listed; with
 OPFORGE_FORBID_OMISSIONS=1 (CI) an omission is a failure, but for the tests on a GPU: no package brings one.
@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
+import steady
 from last_words import MARK, of_reports
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,7 +23,7 @@ CPP_REPORT = ROOT / "build" / "cpp-test-report.xml"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the C++ tests, then pytest on all cores; print the omissions and the failures."""
+    """Run the C++ tests, then pytest on all cores; print the unsteady tests, the omissions and the failures."""
     scripts = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     REPORT.parent.mkdir(exist_ok=True)
@@ -33,8 +34,8 @@ def main(arguments: list[str]) -> int:
         ctest = [scripts / "ctest", "--test-dir", "build/dev", "--output-on-failure", "-j2"]
         told = ["--output-junit", CPP_REPORT]
         cpp = subprocess.run([*ctest, *told], cwd=ROOT, env=environment, check=False).returncode
-    command = [sys.executable, "-m", "pytest", f"--junitxml={REPORT}", "-n", "2", "--dist", "loadgroup"]
-    code = subprocess.run([*command, "--durations=15", *arguments], cwd=ROOT, env=environment, check=False).returncode
+    command = ["-n", "2", "--dist", "loadgroup", "--durations=15", *arguments]
+    tests = steady.run(command, report=REPORT, environment=environment)
     omitted = omissions()
     wrong = []
     if omitted:
@@ -48,12 +49,14 @@ def main(arguments: list[str]) -> int:
             "note: clang++ is not installed; `make fuzz` needs it "
             "(Debian: clang-14 libclang-rt-14-dev libfuzzer-14-dev)"
         )
-    failed = of_reports([CPP_REPORT, REPORT])
-    if (code or cpp) and not failed:
-        wrong.append(f"pytest ended with {code}, ctest with {cpp}; what they said is above")
-    if wrong or failed:
-        print("\n".join(["", failed or MARK, *wrong]), flush=True)
-    return code or cpp or bool(wrong)
+    if tests.code and not tests.failed:
+        wrong.append(f"pytest ended with {tests.code}; what it said is above")
+    if cpp and not of_reports([CPP_REPORT]):
+        wrong.append(f"ctest ended with {cpp}; what it said is above")
+    failed = [text.removeprefix(MARK).strip() for text in (of_reports([CPP_REPORT]), tests.failed)]
+    if wrong or any(failed):
+        print("\n".join(["", MARK, *filter(None, failed), *wrong]), flush=True)
+    return tests.code or cpp or bool(wrong)
 
 
 def omissions() -> Counter[str]:

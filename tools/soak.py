@@ -48,7 +48,7 @@ def drawing_tests() -> list[str]:
 
 def parts(options: argparse.Namespace) -> list[Part]:
     """Return all parts in their order."""
-    soak = {"OPFORGE_SOAK": str(options.factor)}
+    soak = {"OPFORGE_SOAK": str(options.factor), "OPFORGE_FORBID_UNSTEADY": "1"}
     full = [] if options.small else ["--full"]
     return [
         Part("tests", ["tools/run_tests.py", *drawing_tests()], environment=soak),

@@ -6,19 +6,18 @@ The folder, build/tensorrt, stands before the environment's own packages on the 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
-from apart import ROOT, install, path
+import steady
+from apart import install, path
 
 TESTS = ("tests/unit/tensorrt_rtx",)
 
 
 def main(arguments: list[str]) -> int:
     """Run the tests."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(arguments or TESTS)]
     environment = {**os.environ, "PYTHONPATH": path(install("tensorrt"))}
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    return steady.run(["-q", *(arguments or TESTS)], environment=environment).code
 
 
 if __name__ == "__main__":

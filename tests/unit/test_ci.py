@@ -1,5 +1,6 @@
 """What CI says where something fails: the last 2,000 characters of its output name it, with its words."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -92,6 +93,75 @@ def test_failures_of_pytest_and_of_ctest(tmp_path):
     assert of_log(f"{NOISE}\n{told}\nmake: *** [Makefile:73: test] Error 1").startswith(MARK)
 
 
+_SUITE = """
+import pathlib
+import pytest
+
+def met(name):
+    path = pathlib.Path(__file__).with_name(name)
+    seen = path.exists()
+    path.touch()
+    return seen
+
+@pytest.mark.parametrize("k", range(COUNT))
+def test_first_time(k):
+    assert met(f"first{k}"), "the other was slow"
+
+def test_wrong():
+    assert GOOD, "sums are wrong"
+
+def test_right():
+    assert not met("right"), "what passed is not run again"
+"""
+_STEADY = """
+import os, pathlib, sys
+sys.path.insert(0, "tools")
+import steady
+root = pathlib.Path(sys.argv[1])
+tests = steady.run(["-q", *sys.argv[2:]], environment=os.environ, root=root)
+print("what run returned", tests.code, tests.unsteady, tests.failed)
+"""
+
+
+def steady(tmp_path, *, good, count=1, arguments=(), **environment):
+    """Run a suite in which `count` tests pass the second time, and one passes where `good`."""
+    (tmp_path / "test_suite.py").write_text(_SUITE.replace("COUNT", str(count)).replace("GOOD", str(good)))
+    command = [sys.executable, "-c", _STEADY, tmp_path, *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    return done.stdout, done.stdout.rpartition("what run returned ")[2]
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["one process", "two"])
+def test_what_passes_alone_is_unsteady_and_told(tmp_path, arguments):
+    said, ended = steady(tmp_path, good=True, arguments=arguments)
+    assert ended.startswith("0 ('test_suite.py::test_first_time[0]',)")
+    assert "\nunsteady (failed among the others, passed alone): test_suite.py::test_first_time[0]\n" in said
+    assert "the other was slow" in said
+
+
+def test_what_fails_twice_is_a_failure_beside_what_is_unsteady(tmp_path):
+    _, ended = steady(tmp_path, good=False)
+    assert ended.startswith("1 ('test_suite.py::test_first_time[0]',) what failed:")
+    assert "test_wrong" in ended
+    assert "test_first_time" not in ended.partition(MARK)[2]
+    assert "test_right" not in ended
+
+
+@pytest.mark.parametrize("count, environment", [(5, {}), (1, {"OPFORGE_FORBID_UNSTEADY": "1"})])
+def test_where_many_fail_or_it_is_forbidden_nothing_is_run_again(tmp_path, count, environment):
+    said, ended = steady(tmp_path, good=True, count=count, **environment)
+    assert ended.startswith("1 () what failed:")
+    assert "the other was slow" in ended
+    assert "run again" not in said
+
+
+def test_where_pytest_itself_ends_nothing_is_run_again(tmp_path):
+    _, ended = steady(tmp_path, good=True, arguments=["--no-such-option"])
+    assert ended.startswith("4 ()")
+
+
 _MAKE = """
 import sys, time
 name = sys.argv[1]
@@ -100,6 +170,8 @@ if name == "wrong":
     print("tests/test_x.py:3: error: the reason", flush=True)
     print("\\n".join(f"{name}: another {k}" for k in range(300)))
     sys.exit(2)
+if name == "unsteady":
+    print("unsteady (failed among the others, passed alone): tests/test_y.py::test_y")
 if name == "slow":
     print("slow begins", flush=True)
     time.sleep(60)
@@ -130,6 +202,13 @@ def test_ci_ends_with_what_failed(tmp_path):
     end = said[-SEEN:]
     assert "make wrong FAILED" in end
     assert "tests/test_x.py:3: error: the reason" in end
+
+
+def test_ci_names_unsteady_tests_at_its_end(tmp_path):
+    process = ci(tmp_path, ((("unsteady",),), (("wrong",),)))
+    end = process.communicate()[0][-SEEN:]
+    assert "unsteady (failed among the others, passed alone): tests/test_y.py::test_y" in end
+    assert "the reason" in end
 
 
 def test_ci_that_goes_well_ends_with_a_table(tmp_path):
