@@ -2,8 +2,8 @@
 // too) becomes kernels of its dtypes and the function of the kernel table that launches them.
 //
 // Three kernels serve a call: `dense` where all operands lie one element after the other (16 bytes per load where they
-// are aligned), `strided` otherwise, and `partial` with `combine` for outputs that are summed to an input's shape: two
-// passes whose cuts depend on shapes only, so that sums have the same bits in every run.
+// are aligned), `strided` otherwise, and `partial` for outputs that are summed to an input's shape, with `combine` where
+// the sums are cut. The cuts depend on shapes only, so that sums have the same bits in every run.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -93,8 +93,35 @@ __global__ void strided(Space space, uint32_t wanted) {
   }
 }
 
-// Output `which` at one element of its shape, summed over a part of what is summed to it. The dimensions that are kept
-// come first in the space, those that are summed last. A block per element and part; parts of one element follow.
+template <class Index>
+OPFORGE_INLINE int64_t offset_of(const Space& space, int kept, int operand, Index at) {
+  int64_t offset = 0;
+  for (int d = kept - 1; d >= 0; --d) {
+    const Index size = static_cast<Index>(space.size[d]), rest = at / size;
+    offset += static_cast<int64_t>(at - rest * size) * space.stride[operand][d];
+    at = rest;
+  }
+  return offset;
+}
+
+// The sum of what `lanes` threads hold, in the first of them, added up in a tree. They lie `apart` from each other; all
+// threads of the block come here.
+template <class V>
+OPFORGE_INLINE V tree(V value, V* row, int lanes, int apart) {
+  if (lanes == 1) return value;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread / apart % lanes;
+  row[thread] = value;
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) row[thread] += row[thread + half * apart];
+  }
+  value = row[thread];
+  __syncthreads();  // what is held next is written there
+  return value;
+}
+
+// Output `which` at each element of its shape, summed over parts of what is summed to it. The dimensions that are kept
+// come first in the space, those that are summed last. Without `sums` a part is all of a sum, and is the output.
 template <class F, class S, class Index>
 __global__ void partial(Space space, int which, Parts parts, void* sums) {
   using B = Body<F, S>;
@@ -102,48 +129,59 @@ __global__ void partial(Space space, int which, Parts parts, void* sums) {
   __shared__ V row[kThreads];
   typename B::Attributes attributes;
   B::attributes(attributes, space.real, space.integer, typename B::AtIndices());
-  for (int64_t block = blockIdx.x; block < parts.elements * parts.count; block += gridDim.x) {
-    const int64_t element = block / parts.count, part = block % parts.count;
-    int64_t base[B::kIn + B::kOut] = {};
-    offsets<Index>(space, 0, parts.kept, static_cast<Index>(element), B::kIn + B::kOut, base);
-    const int64_t begin = part * parts.length, cut = begin + parts.length;
-    const int64_t end = cut < parts.summed ? cut : parts.summed;
+  const int groups = kThreads / parts.lanes, apart = parts.along != 0 ? 1 : groups;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread / apart % parts.lanes;
+  const int group = parts.along != 0 ? thread / parts.lanes : thread % groups;
+  const int64_t cells = parts.elements * parts.count;  // parts of neighbouring elements follow each other
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * groups; first < cells;
+       first += static_cast<int64_t>(gridDim.x) * groups) {
+    const int64_t cell = first + group;
+    const Index part = static_cast<Index>(cell) / static_cast<Index>(parts.elements);
+    const Index element = static_cast<Index>(cell) - part * static_cast<Index>(parts.elements);
     V sum = V(0);
-    for (int64_t at = begin + threadIdx.x; at < end; at += kThreads) {
-      int64_t offset[B::kIn + B::kOut];
-      for (int o = 0; o < B::kIn + B::kOut; ++o) offset[o] = base[o];
-      offsets<Index>(space, parts.kept, space.rank, static_cast<Index>(at), B::kIn + B::kOut, offset);
-      typename B::Inputs in;
-      typename B::Outputs out;
-      B::load(in, space.data, offset, typename B::InIndices());
-      B::run(in, attributes, out);
-      sum += B::value(out, which, typename B::OutIndices());
+    if (cell < cells) {
+      int64_t base[B::kIn + B::kOut] = {};
+      offsets<Index>(space, 0, parts.kept, element, B::kIn + B::kOut, base);
+      const int64_t begin = static_cast<int64_t>(part) * parts.length, cut = begin + parts.length;
+      const int64_t end = cut < parts.summed ? cut : parts.summed;
+      for (int64_t at = begin + lane; at < end; at += parts.lanes) {
+        int64_t offset[B::kIn + B::kOut];
+        for (int o = 0; o < B::kIn + B::kOut; ++o) offset[o] = base[o];
+        offsets<Index>(space, parts.kept, space.rank, static_cast<Index>(at), B::kIn + B::kOut, offset);
+        typename B::Inputs in;
+        typename B::Outputs out;
+        B::load(in, space.data, offset, typename B::InIndices());
+        B::run(in, attributes, out);
+        sum += B::value(out, which, typename B::OutIndices());
+      }
     }
-    row[threadIdx.x] = sum;
-    __syncthreads();
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-      if (static_cast<int>(threadIdx.x) < half) row[threadIdx.x] += row[threadIdx.x + half];
-      __syncthreads();
+    sum = tree(sum, row, parts.lanes, apart);
+    if (lane != 0 || cell >= cells) continue;
+    if (sums != nullptr) {
+      static_cast<V*>(sums)[cell] = sum;
+    } else {
+      const int64_t offset = offset_of<Index>(space, parts.kept, B::kIn + which, element);
+      reinterpret_cast<S*>(space.data[B::kIn + which])[offset] = Narrow<S>::of(sum);
     }
-    if (threadIdx.x == 0) static_cast<V*>(sums)[block] = row[0];
-    __syncthreads();
   }
 }
-// Adds the parts of each element in their order. No formula takes part, so that it is compiled once per type.
+// Adds the parts of each element. No formula takes part, so that it is compiled once per type.
 template <class S, class V, class Index>
 __global__ void combine(Space space, int operand, Parts parts, const V* sums) {
-  const int64_t step = static_cast<int64_t>(blockDim.x) * gridDim.x;
-  for (int64_t at = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; at < parts.elements;
-       at += step) {
+  __shared__ V row[kThreads];
+  const int groups = kThreads / parts.together, lane = static_cast<int>(threadIdx.x) / groups;
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * groups; first < parts.elements;
+       first += static_cast<int64_t>(gridDim.x) * groups) {
+    const int64_t element = first + static_cast<int>(threadIdx.x) % groups;
     V sum = V(0);
-    for (int64_t part = 0; part < parts.count; ++part) sum += sums[at * parts.count + part];
-    int64_t offset = 0;
-    Index rest = static_cast<Index>(at);
-    for (int d = parts.kept - 1; d >= 0; --d) {
-      const Index size = static_cast<Index>(space.size[d]), next = rest / size;
-      offset += static_cast<int64_t>(rest - next * size) * space.stride[operand][d];
-      rest = next;
+    if (element < parts.elements) {
+      for (int64_t part = lane; part < parts.count; part += parts.together) {
+        sum += sums[part * parts.elements + element];
+      }
     }
+    sum = tree(sum, row, parts.together, groups);
+    if (lane != 0 || element >= parts.elements) continue;
+    const int64_t offset = offset_of<Index>(space, parts.kept, operand, static_cast<Index>(element));
     reinterpret_cast<S*>(space.data[operand])[offset] = Narrow<S>::of(sum);
   }
 }

@@ -67,18 +67,23 @@ void launch_values(const Formula& formula, Kernels* kernels, const Space& space,
   kernels->values(which, grid, space, wanted);
 }
 
-// Launches the two passes of an output that is summed; false where there is no memory for the partial sums.
+// Launches what computes an output that is summed, in two passes where its sums are cut; false where there is
+// no memory for the parts.
 template <class Kernels>
 bool launch_sum(const Formula& formula, Kernels* kernels, Space space, int output) {
   const Parts parts = space.sort_for_sum(output, formula.shape.n_inputs, formula.shape.n_outputs);
   if (parts.elements == 0) return true;
   const int64_t cells = parts.elements * parts.count;
-  void* sums = kernels->scratch(static_cast<size_t>(cells) * formula.sum_bytes);
-  if (sums == nullptr) return false;
-  const Grid first = {blocks_of(cells), kThreads}, second = {blocks_for(parts.elements), kThreads};
-  kernels->partial(space.small ? kPartial32 : kPartial64, first, space, output, parts, sums);
-  kernels->combine(space.small ? kCombine32 : kCombine64, second, space, formula.shape.n_inputs + output,
-                   parts, sums);
+  const bool cut = parts.count > 1, small = space.small && cells <= INT32_MAX;
+  void* sums = cut ? kernels->scratch(static_cast<size_t>(cells) * formula.sum_bytes) : nullptr;
+  if (cut && sums == nullptr) return false;
+  const auto grid = [](int64_t of, int64_t groups) {
+    return Grid{blocks_of((of + groups - 1) / groups), kThreads};
+  };
+  kernels->partial(small ? kPartial32 : kPartial64, grid(cells, parts.groups()), space, output, parts, sums);
+  if (cut)
+    kernels->combine(small ? kCombine32 : kCombine64, grid(parts.elements, kThreads / parts.together), space,
+                     formula.shape.n_inputs + output, parts, sums);
   return true;
 }
 

@@ -16,7 +16,6 @@ namespace cuda {
 constexpr int kRank = 12;      // dimensions of a call; more are refused
 constexpr int kOperands = 24;  // inputs and outputs
 constexpr int kAttributes = 16;
-constexpr int64_t kPart = 16384;  // elements that a block sums
 constexpr int64_t kMostParts = 1024;
 
 constexpr int most(int largest) { return largest; }
@@ -32,11 +31,26 @@ struct FormulaShape {
 };
 
 // How a sum is cut: `count` parts of `length` for each of `elements`, of which each is the sum of `summed`;
-// the first `kept` dimensions are not summed.
+// the first `kept` dimensions are not summed. `lanes` threads share a part, so that a block has as many parts
+// at once as fit: neighbours in a warp take neighbours of one part where `along` is not 0, else the same
+// place of neighbouring elements, whichever lie side by side in memory. `together` threads add up an
+// element's parts.
 struct Parts {
-  int kept;
+  int kept, lanes, along, together;
   int64_t elements, summed, count, length;
+
+  // Parts that a block has at once.
+  int groups() const { return kThreads / lanes; }
 };
+
+// Threads that share `terms` terms where the same terms of `beside` sums lie side by side: a power of two.
+inline int lanes_of(int64_t terms, int64_t beside) {
+  constexpr int kTerms = 4, kBeside = 32;  // terms of a thread at least; sums that a warp takes at most
+  int lanes = kThreads, sums = 1;
+  while (sums < beside && sums < kBeside) sums *= 2, lanes /= 2;
+  while (lanes > 1 && lanes / 2 * kTerms >= terms) lanes /= 2;
+  return lanes;
+}
 
 struct Space {
   int rank;
@@ -74,19 +88,24 @@ struct Space {
     return operand < n_inputs || (outputs >> (operand - n_inputs) & 1u) != 0;
   }
 
+  // Takes dimension d of `from` behind the `made` that are there, or into the last of them, not before
+  // `first`, where every operand of the given outputs runs through both evenly. One element is no dimension.
+  void append(const Space& from, int d, int first, int* made, uint32_t outputs, int n_inputs, int n_outputs) {
+    if (from.size[d] == 1) return;
+    const int operands = n_inputs + n_outputs;
+    bool joins = *made > first;
+    for (int o = 0; joins && o < operands; ++o)
+      joins = !takes_part(o, n_inputs, outputs) || stride[o][*made - 1] == from.stride[o][d] * from.size[d];
+    if (!joins) ++*made;
+    for (int o = 0; o < operands; ++o) stride[o][*made - 1] = from.stride[o][d];
+    size[*made - 1] = joins ? size[*made - 1] * from.size[d] : from.size[d];
+  }
+
   // Drops dimensions of one element and joins neighbours that every operand of the given outputs runs through
   // evenly.
   void collapse(uint32_t outputs, int n_inputs, int n_outputs) {
     int made = 0;
-    for (int d = 0; d < rank; ++d) {
-      if (size[d] == 1) continue;
-      bool joins = made > 0;
-      for (int o = 0; joins && o < n_inputs + n_outputs; ++o)
-        joins = !takes_part(o, n_inputs, outputs) || stride[o][made - 1] == stride[o][d] * size[d];
-      if (!joins) ++made;
-      for (int o = 0; o < n_inputs + n_outputs; ++o) stride[o][made - 1] = stride[o][d];
-      size[made - 1] = joins ? size[made - 1] * size[d] : size[d];
-    }
+    for (int d = 0; d < rank; ++d) append(*this, d, 0, &made, outputs, n_inputs, n_outputs);
     if (made == 0) {
       made = 1;
       size[0] = 1;
@@ -98,33 +117,45 @@ struct Space {
       dense = !takes_part(o, n_inputs, outputs) || stride[o][0] == 1 || (o < n_inputs && stride[o][0] == 0);
   }
 
-  // Brings the dimensions over which output `which` is summed behind the others.
+  // Brings the dimensions over which output `which` is summed behind the others. How the sum is cut follows
+  // from sizes alone, so that its bits do too.
   Parts sort_for_sum(int which, int n_inputs, int n_outputs) {
+    // What a thread adds up by itself: little where that is what keeps the device busy.
+    constexpr int64_t kFew = 64, kMany = 512, kBusy = 1 << 19;
     Space sorted = *this;
-    Parts parts = {0, 1, 1, 1, 1};
+    Parts parts = {0, 1, 0, 1, 1, 1, 1, 1};
+    int64_t beside = 1;  // elements that follow each other in a dense tensor
+    for (int d = 0; d < rank; ++d) {
+      const bool is_summed = (summed[d] >> which & 1u) != 0;
+      if (size[d] != 1) parts.along = is_summed ? 1 : 0;
+      (is_summed ? parts.summed : parts.elements) *= size[d];
+      beside = is_summed ? 1 : beside * size[d];
+    }
     int made = 0;
     for (int pass = 0; pass < 2; ++pass) {
       for (int d = 0; d < rank; ++d) {
         const bool is_summed = (summed[d] >> which & 1u) != 0;
-        if (is_summed != (pass == 1)) continue;
-        sorted.size[made] = size[d];
-        for (int o = 0; o < n_inputs + n_outputs; ++o) sorted.stride[o][made] = stride[o][d];
-        (is_summed ? parts.summed : parts.elements) *= size[d];
-        ++made;
+        if (is_summed == (pass == 1))
+          sorted.append(*this, d, parts.kept, &made, 1u << which, n_inputs, n_outputs);
       }
       if (pass == 0) parts.kept = made;
     }
+    sorted.rank = made;
     *this = sorted;
-    parts.count = (parts.summed + kPart - 1) / kPart;
+    parts.lanes = lanes_of(parts.summed, parts.along != 0 ? 1 : beside);
+    const bool busy = parts.elements >= kBusy / parts.lanes;
+    const int64_t longest = (busy ? kMany : kFew) * parts.lanes;
+    parts.count = (parts.summed + longest - 1) / longest;
     if (parts.count > kMostParts) parts.count = kMostParts;
     if (parts.count < 1) parts.count = 1;
     parts.length = (parts.summed + parts.count - 1) / parts.count;
+    parts.together = lanes_of(parts.count, parts.elements);
     return parts;
   }
 };
 
 // They go from one compiler's code to another's.
-static_assert(sizeof(Space) == 2928 && alignof(Space) == 8 && sizeof(Parts) == 40 && alignof(Parts) == 8,
+static_assert(sizeof(Space) == 2928 && alignof(Space) == 8 && sizeof(Parts) == 48 && alignof(Parts) == 8,
               "what kernels are passed is laid out alike on the host and the device");
 
 #ifndef __CUDACC_RTC__

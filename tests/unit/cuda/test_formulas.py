@@ -138,6 +138,10 @@ BROADCASTS = [
     ((0, 3), (3,), (1,)),
     ((200, 300), (300,), (200, 1)),
     ((2,), (70000, 2), (2,)),
+    ((3000, 2), (3000, 1), (2,)),  # sums of two, and of many
+    ((900, 40), (40,), (900, 1)),  # sums whose terms lie apart, in parts
+    ((3, 5, 2, 7), (5, 1, 7), (1, 1, 2, 1)),  # summed dimensions between others
+    ((3, 5000), (1, 5000), (3, 1)),
 ]
 
 
@@ -147,9 +151,10 @@ def test_broadcasting_and_sums_of_gradients(shapes):
         check(member, arguments(member, list(shapes)))
 
 
-def test_sums_have_equal_bits_in_every_order():
+@pytest.mark.parametrize("shapes", [((200, 300), (300,), (200, 1)), ((4, 700, 3), (3,), (700, 1))], ids=str)
+def test_sums_have_equal_bits_in_every_order(shapes):
     member = gate.gradient_operator
-    arrays = arguments(member, [(200, 300), (300,), (200, 1)])
+    arrays = arguments(member, list(shapes))
     results = []
     for order in (0, 1, 2):
         loaded = built()
@@ -157,6 +162,16 @@ def test_sums_have_equal_bits_in_every_order():
         found = numpy_host.call(member, arrays, {}, library=loaded, device=abi.DEVICE_CUDA)
         results.append([part.tobytes() for part in found])
     assert results[0] == results[1] == results[2]
+
+
+def test_sums_have_equal_bits_in_every_layout():
+    member = gate.gradient_operator
+    arrays = arguments(member, [(60, 7, 50), (7, 1), (60, 1, 1)])
+    turned = [np.asfortranarray(one) for one in arrays]
+    plain, other = (
+        numpy_host.call(member, each, {}, library=built(), device=abi.DEVICE_CUDA) for each in (arrays, turned)
+    )
+    assert [part.tobytes() for part in plain] == [part.tobytes() for part in other]
 
 
 def test_special_values_and_attributes():

@@ -86,7 +86,7 @@ def test_numbers_and_what_is_launched(library, driver, x, w, blocks):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_sums_in_two_passes(library, driver, dtype):
+def test_sums_in_parts(library, driver, dtype):
     x, w, grad = normal(3, 20_000, dtype=dtype), normal(3, 1, dtype=dtype), normal(3, 20_000, dtype=dtype)
     before = launched.seen(driver).launches
     grad_x, grad_w = call(library, grad, x, w, operator=gate.gradient_operator)
@@ -98,6 +98,28 @@ def test_sums_in_two_passes(library, driver, dtype):
         np.testing.assert_allclose(got, expected, rtol=1e-5 if dtype is np.float32 else 1e-12, atol=1e-4)
     again = call(library, grad, x, w, operator=gate.gradient_operator)
     assert all((one == other).all() for one, other in zip(again, (grad_x, grad_w), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("shape", "summed", "launches"),
+    [
+        ((700, 2), (700, 1), [3]),  # a thread per sum, 256 in a block
+        ((700, 30), (700, 1), [22]),  # 8 threads per sum
+        ((20, 1024), (20, 1), [20]),  # all threads of a block
+        ((64, 700), (1, 700), [22]),  # a warp takes neighbours, 8 threads per sum
+        ((2048, 700), (1, 700), [88, 3]),  # in parts of 512, then a thread per sum
+        ((1100, 64), (1, 1), [5, 1]),  # in parts of 16384, then 2 threads for one sum
+    ],
+)
+def test_threads_of_a_sum_by_its_length(library, driver, shape, summed, launches):
+    x, w, grad = normal(*shape), normal(*summed), normal(*shape)
+    before = launched.seen(driver).launches
+    got = call(library, grad, x, w, operator=gate.gradient_operator)[1]
+    seen = launched.seen(driver)
+    assert seen.launches - before == 1 + len(launches)
+    assert (seen.grid[0], seen.block[0]) == (launches[-1], 256)
+    right = gate.gradient_operator.reference(*(one.astype(np.float64) for one in (grad, x, w)))[1]
+    np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-4)
 
 
 def test_the_contexts_device_and_stream_and_one_module_per_device(library, driver, monkeypatch):
