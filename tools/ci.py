@@ -5,6 +5,7 @@ Many steps keep one core busy: a compiler's setup, mypy, tests of one process. T
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -69,6 +70,7 @@ class Run:
         self.steps: list[Step] = []
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._print = threading.Lock()
+        self._start = threading.Lock()
 
     def stage(self, lanes: Stage) -> bool:
         """Run the lanes of one stage; whether all went well."""
@@ -76,9 +78,11 @@ class Run:
             return all(list(pool.map(lambda lane: self._lane(lane, shown=len(lanes) == 1), lanes)))
 
     def end(self) -> None:
-        """End what runs, with all that it started."""
+        """End what runs, with all that it started, and let nothing more start."""
+        self._start.acquire()
         for process in list(self._running.values()):
-            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGTERM)
 
     def silence(self) -> None:
         """Let no lane say anything more; what was ended would tell of it behind the last words."""
@@ -104,19 +108,21 @@ class Run:
 
     def _step(self, name: str, *, shown: bool) -> bool:
         step = Step(name, LOGS / f"{name}.log")
+        step.log.write_bytes(b"")  # whoever sees the step may read it
         self.steps.append(step)
         self._say(
             f"== make {name}\n".encode() if shown else f"== make {name} (its output comes when it ends)\n".encode()
         )
         with step.log.open("wb") as log:
-            process = subprocess.Popen(
-                [*self.command, name],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            self._running[name] = process
+            with self._start:
+                process = subprocess.Popen(
+                    [*self.command, name],
+                    cwd=ROOT,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                self._running[name] = process
             assert process.stdout is not None
             while piece := os.read(process.stdout.fileno(), 1 << 16):
                 log.write(piece)
@@ -144,6 +150,8 @@ def main(stages: Sequence[Stage] = STAGES, command: Sequence[str] = ("make", "--
     run = Run(command)
 
     def ended(number: int, _: FrameType | None) -> None:
+        for other in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(other, signal.SIG_IGN)  # a second one would wait for what the first one holds
         run.silence()
         summary = run.summary()
         run.end()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._exports import keyed
+from opforge._files import whole_file
 
 OUT = Path(__file__).resolve().parents[2] / "build" / "bench" / "models"
 LIGHT = {"resnet50": "light_resnet50.onnx", "squeezenet": "light_squeezenet.onnx"}
@@ -43,7 +44,8 @@ def onnx_path(name: str) -> Path:
         OUT.mkdir(parents=True, exist_ok=True)
         model = _light(LIGHT[name]) if name in LIGHT else _mobilenet()
         onnx.checker.check_model(model)
-        onnx.save(model, str(path))
+        with whole_file(path) as draft:
+            onnx.save(model, str(draft))
     return path
 
 

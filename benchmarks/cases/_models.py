@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._exports import keyed
+from opforge._files import whole_file
 
 OUT = Path(__file__).resolve().parents[2] / "build" / "bench" / "models"
 OCR = {
@@ -91,7 +92,8 @@ def _save(path: Path, nodes: list[Any], shapes: tuple[list[Any], list[Any]], wei
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip("xy", shapes, strict=True)]
     constants = [numpy_helper.from_array(array, key) for key, array in weights.items()]
     graph = helper.make_graph(nodes, path.stem, values[:1], values[1:], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(path))
+    with whole_file(path) as draft:
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(draft))
 
 
 MLP = (64, 128, 128, 128, 10)
@@ -183,7 +185,8 @@ def openvino_model(name: str, threads: int) -> Any:  # noqa: ANN401 - openvino.C
     if model.functions:
         inlined = OUT / f"{name.replace(' ', '_')}.inlined.onnx"
         if not inlined.exists():
-            onnx.save(of.onnx.inline_functions(model), str(inlined))
+            with whole_file(inlined) as draft:
+                onnx.save(of.onnx.inline_functions(model), str(draft))
         path = inlined
     core = openvino.Core()
     options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}

@@ -40,16 +40,18 @@ inline uint64_t ticks() {
 class TickScale {
  public:
   void start() {
-    ticks_ = ticks();
-    nanoseconds_ = now_ns();
+    const Moment now = moment();
+    ticks_ = now.ticks;
+    nanoseconds_ = now.nanoseconds;
     rate_ = 0;
   }
   // Looks at both again; before that, ns() means nothing. Waits where the start was a moment ago.
   void measure() {
     constexpr int64_t kLeast = 5'000'000;  // the two clocks are read some 50 ns apart: 1e-5 of this
     while (now_ns() - nanoseconds_ < kLeast) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    const uint64_t count = ticks() - ticks_;
-    const int64_t time = now_ns() - nanoseconds_;
+    const Moment now = moment();
+    const uint64_t count = now.ticks - ticks_;
+    const int64_t time = now.nanoseconds - nanoseconds_;
     rate_ = count > 0 ? static_cast<double>(time) / static_cast<double>(count) : 1.0;
   }
   int64_t span(uint64_t count) const { return static_cast<int64_t>(static_cast<double>(count) * rate_); }
@@ -59,6 +61,29 @@ class TickScale {
   }
 
  private:
+  struct Moment {
+    uint64_t ticks = 0;
+    int64_t nanoseconds = 0;
+  };
+  // Both at one moment: of a few readings the one that took least time. Between the two a thread may lose its
+  // CPU for as long as there is to measure, and every time would be wrong by that.
+  static Moment moment() {
+    constexpr int kTries = 8;
+    constexpr int64_t kGood = 200;
+    Moment best;
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < kTries && least > kGood; ++k) {
+      const int64_t before = now_ns();
+      const uint64_t count = ticks();
+      const int64_t took = now_ns() - before;
+      if (took < least) {
+        least = took;
+        best = {count, before + took / 2};
+      }
+    }
+    return best;
+  }
+
   uint64_t ticks_ = 0;
   int64_t nanoseconds_ = 0;
   double rate_ = 0;

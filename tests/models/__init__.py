@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.cases import _models
+from opforge._files import whole_file
 
 __all__ = ["MODELS", "Model"]
 
@@ -74,7 +75,8 @@ def _written(name: str, model: onnx.ModelProto) -> Path:
     path = FOLDER / f"{name}.onnx"
     if not path.is_file() or path.read_bytes() != content:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        with whole_file(path) as draft:  # another process may look at it, or write it too
+            draft.write_bytes(content)
     return path
 
 

@@ -8,9 +8,10 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from opforge.build.toolchain import Compiler
 from opforge.codegen.units import Unit
@@ -21,6 +22,8 @@ __all__ = ["compile_units", "link", "processors", "read_depfile"]
 # One unit of generated code takes a second or two; an author's may take long, but not forever.
 _TIMEOUT_SECONDS = 600.0
 _SHOWN_LINES = 40
+_Job = TypeVar("_Job")
+_Done = TypeVar("_Done")
 
 
 def compile_units(
@@ -34,15 +37,7 @@ def compile_units(
     """
     for unit in units:
         (folder / unit.name).write_text(unit.text, encoding="utf-8")
-    workers = max(1, min(len(units), processors()))
-    running = _Processes()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            results = list(pool.map(lambda unit: _compile(compiler, unit, flags, folder, where, running), units))
-        except BaseException:  # an interrupt comes to this thread while others wait for their compilers
-            running.stop()
-            pool.shutdown(cancel_futures=True)
-            raise
+    results = _in_threads(lambda unit, running: _compile(compiler, unit, flags, folder, where, running), units)
     objects = [folder / f"{unit.name}.o" for unit in units]
     dependencies: dict[Path, None] = {}
     for unit in units:
@@ -54,10 +49,25 @@ def compile_units(
 def link(compiler: Compiler, objects: Sequence[Path], output: Path, flags: Sequence[str], where: str) -> None:
     """Link `objects` into the shared object `output`."""
     command = [*compiler.command, *map(str, objects), "-o", str(output), *flags, "-lm"]
-    code, text = _Processes().run(command, output.parent)
+    ((code, text),) = _in_threads(lambda words, running: running.run(words, output.parent), [command])
     if code:
         hint = "define the symbol that the sources use, or do not use it"
         raise BuildError("the link failed", where=where, got=f"\n{_shorten(text)}", hint=hint)
+
+
+def _in_threads(work: Callable[[_Job, _Processes], _Done], jobs: Sequence[_Job]) -> list[_Done]:
+    """Do the jobs, several at a time; an interrupt, which comes to this thread, ends all of them.
+
+    No compiler is started by this thread itself: the interrupt could come between its start and the note that it runs.
+    """
+    running = _Processes()
+    with ThreadPoolExecutor(max(1, min(len(jobs), processors()))) as pool:
+        try:
+            return list(pool.map(lambda job: work(job, running), jobs))
+        except BaseException:
+            running.stop()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def read_depfile(path: Path, folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ INSTALL_HINT = (
 
 _NAMES = ("g++", "clang++", "c++", *(f"g++-{v}" for v in range(15, 8, -1)), *(f"clang++-{v}" for v in range(21, 9, -1)))
 _MINIMUM = {"gcc": 9, "clang": 10}
-_PROBE_SECONDS = 20.0
+_PROBE_SECONDS = 60.0  # a fraction of one on an idle machine
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from opforge._files import whole_file
 from opforge.build.package import build_operators
 from opforge.errors import ArgumentError, BuildError
 from opforge.schema import Operator, load
@@ -52,12 +53,8 @@ def build_wheel(project: str | os.PathLike[str], out_dir: str | os.PathLike[str]
         target = Path(out_dir)
         target.mkdir(parents=True, exist_ok=True)
         final = target / tagged.name
-        temporary = target / f".{tagged.name}.{os.getpid()}"
-        try:
+        with whole_file(final) as temporary:
             shutil.copyfile(tagged, temporary)
-            temporary.replace(final)
-        finally:
-            temporary.unlink(missing_ok=True)
     return final
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from benchmarks._exports import keyed
+from opforge._files import whole_file
 
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / "build" / "models"
@@ -103,9 +103,8 @@ def minilm(opset: int = 18, *, refresh: bool = False) -> Path:
             return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
 
     CACHE.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.onnx")
-    _bert(Wrapper().eval(), part, opset)
-    part.replace(path)
+    with whole_file(path) as draft:  # another process may look for it, or write it too
+        _bert(Wrapper().eval(), draft, opset)
     return path
 
 
@@ -130,7 +129,8 @@ def minilm_custom(opset: int = 18) -> Path:
     assert replaced == 6, replaced
     proto.functions.append(gelu_function())
     proto.opset_import.append(helper.make_opsetid(GELU_DOMAIN, 1))
-    onnx.save(proto, str(path))
+    with whole_file(path) as draft:
+        onnx.save(proto, str(draft))
     return path
 
 

@@ -62,20 +62,36 @@ def test_a_sound_operator_passes(run):
     assert said["repeatable"].startswith("repeatable")
     assert said["errors"] == "no errors"
     figures = report.as_dict()
-    assert figures["alone"]["runs"] > 100
-    assert figures["together"]["runs"] > 100
+    assert figures["alone"]["runs"] >= 3
+    assert figures["together"]["runs"] >= 9
+    assert figures["alone"]["runs"] + figures["together"]["runs"] == figures["runs"]
     assert {case["name"] for case in figures["cases"]} == {f"Sound · n={n} · f32" for n in (300, 7, 1)}
     latency = figures["together"]["latency_ms"]
     assert 0 < latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
-    assert len(figures["memory"]["samples_bytes"]) > 20
+    rows = figures["memory"]["samples_bytes"]
+    assert rows and rows[0][2], "RSS, and at the first PSS too"
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+
+
+def test_a_run_that_is_too_short_calls_every_case_all_the_same(run):
+    figures = run("Sound", 1e-9).as_dict()
+    assert (figures["alone"]["runs"], figures["together"]["runs"]) == (3, 9)
+    assert [(row["alone"]["runs"], row["together"]["runs"]) for row in figures["cases"]] == [(1, 3)] * 3
 
 
 def test_a_leak(run):
-    report = run("Leak", 1.5)
+    for seconds in (1.5, 6, 24, 96):  # so long as the report asks for: a busy machine may call it seldom
+        report = run("Leak", seconds)
+        if "run longer" not in report.text() and figures_of_calls(report) > 2000:
+            break
     assert "memory" in failed(report), report.text()
     assert words(report)["memory"].startswith("MEMORY GROWS: about")
     per_call = float(words(report)["memory"].split()[3])
     assert 1500 < per_call < 3500
+
+
+def figures_of_calls(report):
+    return report.as_dict()["memory"]["span"]
 
 
 def test_scratch_that_calls_share(run):
@@ -140,7 +156,7 @@ def test_an_interrupt_leaves_the_report(folder, tmp_path, number, name):
 
 
 def test_a_hang_is_ended_and_reported(run):
-    report = run("Hang", 60, patience=2.0)
+    report = run("Hang", 600, patience=4.0)
     assert failed(report) == {"process"}, report.text()
     assert words(report)["process"] == "HUNG"
     failure = report.failures[0]

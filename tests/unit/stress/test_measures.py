@@ -61,6 +61,20 @@ def test_a_leak_grows_by_what_leaks():
     assert growth(leaking, allowed=100 * MIB).verdict == "holds"
 
 
+def test_a_leak_is_one_of_calls_however_unevenly_they_come():
+    """Where other programs have the cores, most calls fall into a few of the samples."""
+    calls = np.cumsum(np.random.default_rng(1).lognormal(2, 2.5, 200).astype(int))
+    leaking = [value + 2048 * int(count) for value, count in zip(noise(200), calls, strict=True)]
+    found = growth(leaking, calls=calls.tolist())
+    assert found.verdict == "grows"
+    assert found.span == calls[-1] - calls[50]
+    assert found.low <= 2048 * found.span <= found.high
+    assert found.bytes / found.span == pytest.approx(2048, rel=0.05)
+    assert growth(noise(200), calls=calls.tolist()).verdict == "holds"
+    stopped = [*calls[:100].tolist(), *[int(calls[100])] * 100]  # a call that never ends
+    assert growth(noise(200), calls=stopped) == growth(noise(200))
+
+
 def test_warm_up_and_a_single_step_are_no_leak():
     warm = [value + MIB * min(k, 40) for k, value in enumerate(noise(200))]
     assert growth(warm).verdict == "holds"

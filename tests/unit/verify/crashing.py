@@ -70,5 +70,5 @@ def start(folder, *words, **options):
 def run(folder, *words):
     """Run Python to its end: exit code, standard output, standard error."""
     process = start(folder, *words)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=900)
     return process.returncode, out, err

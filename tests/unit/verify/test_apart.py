@@ -97,15 +97,14 @@ def test_an_interrupt_ends_both_processes(tmp_path, group):
     # A notebook interrupts the kernel alone, a terminal every process of the group.
     write(tmp_path / "slow", f'std::fclose(std::fopen("{tmp_path}/called", "w")); {HANG}')
     process = start(tmp_path, "-m", "opforge", "check", "slow", "--level", "quick", start_new_session=True)
-    deadline = time.monotonic() + 100
     while not (tmp_path / "called").exists():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     if group:
         os.killpg(process.pid, signal.SIGINT)
     else:
         process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
     left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _read(p)]
     sessions = [p for p in Path("/proc").glob("[0-9]*/stat") if _session(p) == process.pid]

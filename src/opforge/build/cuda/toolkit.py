@@ -39,7 +39,7 @@ __all__ = [
 INSTALL_HINT: Final = "pip install 'opforge[cuda]' (nvcc and its parts, 130 MB; a g++ is needed too), or set CUDA_HOME"
 
 _OLDEST: Final = (12, 0)
-_PROBE_SECONDS: Final = 20.0
+_PROBE_SECONDS: Final = 60.0  # a fraction of one on an idle machine
 
 
 @dataclass(frozen=True)

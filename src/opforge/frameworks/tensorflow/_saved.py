@@ -13,6 +13,7 @@ from typing import Any, Final
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from opforge._files import whole_file
 from opforge.build import LoadedLibrary, library_for, load_library
 from opforge.build.library import LibraryOperator
 from opforge.errors import ArgumentError, Candidate, CandidateError, CorruptFileError, OpforgeError
@@ -66,9 +67,8 @@ def write_manifest(path: str | os.PathLike[str]) -> Path:
     ]
     target = folder / "assets.extra" / MANIFEST
     target.parent.mkdir(exist_ok=True)
-    draft = target.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({"format": _FORMAT, "operators": rows}, indent=1) + "\n", encoding="utf-8")
-    draft.replace(target)
+    with whole_file(target) as draft:
+        draft.write_text(json.dumps({"format": _FORMAT, "operators": rows}, indent=1) + "\n", encoding="utf-8")
     return target
 
 

@@ -5,6 +5,7 @@ Each part records what it saw in a `Tally`; nothing is judged here.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -156,7 +157,7 @@ def call_alone(
     jobs: Sequence[Job],
     expected: Sequence[Results | None],
     order: Sequence[int],
-    go_on: Callable[[], bool],
+    go_on: Callable[[bool], bool],
     tally: Tally,
     mark: Callable[[int], None],
 ) -> None:
@@ -166,16 +167,16 @@ def call_alone(
         jobs: the cases.
         expected: their first results.
         order: which cases.
-        go_on: asked before every call.
+        go_on: asked before every call; told whether it is among the first of each case, without which nothing is known.
         tally: where to record.
         mark: told which case is about to run, and -1 after it.
     """
     shuffled = list(order)
     rng = random.Random(len(shuffled))
-    while True:
+    for turn in itertools.count():
         rng.shuffle(shuffled)
         for index in shuffled:
-            if not go_on():
+            if not go_on(turn == 0):
                 return
             mark(index)
             _one_call(jobs[index], index, expected[index], tally)
@@ -186,7 +187,7 @@ def call_together(
     jobs: Sequence[Job],
     expected: Sequence[Results | None],
     order: Sequence[int],
-    go_on: Callable[[], bool],
+    go_on: Callable[[bool], bool],
     tallies: Sequence[Tally],
     mark: Callable[[int, int], None],
 ) -> None:
@@ -200,10 +201,10 @@ def call_together(
         shuffled = list(order)
         rng = random.Random(k)
         start.wait()
-        while True:
+        for turn in itertools.count():
             rng.shuffle(shuffled)
             for index in shuffled:
-                if not go_on():
+                if not go_on(turn == 0):
                     return
                 mark(k, index)
                 _one_call(jobs[index], index, expected[index], tallies[k])

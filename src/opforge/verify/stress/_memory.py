@@ -47,6 +47,7 @@ class Growth:
         high: upper end.
         allowed: growth that is no leak.
         samples: how many samples the line is through.
+        span: distance of the first and the last of them, in calls or in samples.
         goes_on: whether the later half of the samples grows too, beyond doubt; a cache that fills once does not.
     """
 
@@ -55,6 +56,7 @@ class Growth:
     high: float
     allowed: int
     samples: int
+    span: float
     goes_on: bool
 
     @property
@@ -71,8 +73,11 @@ class Growth:
         return {**asdict(self), "verdict": self.verdict}
 
 
-def growth(samples: Sequence[int], allowed: int = 1 << 20) -> Growth:
-    """Judge samples of memory, taken at even distances.
+def growth(samples: Sequence[int], allowed: int = 1 << 20, calls: Sequence[int] | None = None) -> Growth:
+    """Judge samples of memory.
+
+    What a call loses shows in a line over the calls, however unevenly they follow each other: on a busy machine many
+    run in one second, and none in the next.
 
     The interval allows for samples that depend on the one before, as those of a process's memory do: the number of
     independent samples is reduced by the first autocorrelation of what the line leaves (an AR(1) process).
@@ -80,20 +85,27 @@ def growth(samples: Sequence[int], allowed: int = 1 << 20) -> Growth:
     Args:
         samples: bytes.
         allowed: growth over the samples that count that is no leak.
+        calls: how many were finished at each sample; None, or where none is finished in the later half of those that
+            count: samples at even distances.
     """
-    kept = np.asarray(samples[int(len(samples) * _WARM_UP) :], np.float64)
+    first = int(len(samples) * _WARM_UP)
+    kept = np.asarray(samples[first:], np.float64)
     if len(kept) < _FEWEST:
-        return Growth(0.0, 0.0, 0.0, allowed, len(kept), False)
-    slope, error = _line(kept)
-    later, later_error = _line(kept[len(kept) // 2 :])
-    span = len(kept) - 1
+        return Growth(0.0, 0.0, 0.0, allowed, len(kept), 0.0, False)
+    half = len(kept) // 2
+    x = np.asarray(range(len(kept)) if calls is None else calls[first:], np.float64)
+    if x[-1] == x[half]:
+        x = np.arange(len(kept), dtype=np.float64)
+    slope, error = _line(x, kept)
+    later, later_error = _line(x[half:], kept[half:])
+    span = float(x[-1] - x[0])
     low, high = (slope - error) * span, (slope + error) * span
-    return Growth(slope * span, low, high, allowed, len(kept), later - later_error > 0)
+    return Growth(slope * span, low, high, allowed, len(kept), span, later - later_error > 0)
 
 
-def _line(y: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Return the slope per sample and half its 95 % interval."""
-    x = np.arange(len(y), dtype=np.float64)
+def _line(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """Return the slope and half its 95 % interval."""
+    x = x - x[0]
     slope, level = np.polyfit(x, y, 1)
     residual = y - (slope * x + level)
     energy = float(residual @ residual)

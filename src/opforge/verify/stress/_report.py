@@ -110,14 +110,14 @@ def judge(spec: Spec, seen: Seen) -> StressReport:
     done = seen.messages.get("done", {})
     report = StressReport(spec, interrupted=seen.interrupted)
     report.figures = _figures(seen, done)
-    memory = growth([row[1] for row in seen.memory], spec.allowed_growth)
+    memory = growth([row[1] for row in seen.memory], spec.allowed_growth, seen.calls)
     report.figures["memory"] |= memory.as_dict()
     report.verdicts = [
         _process(spec, seen),
         _errors(seen, done),
         _repeatable(spec, done),
         *([_thread_safe(spec, done)] if spec.threads > 1 else []),
-        _memory(seen, memory, report.figures),
+        _memory(seen, memory),
         _inputs(done),
     ]
     report.failures = _failures(seen, done)
@@ -220,10 +220,10 @@ def _thread_safe(spec: Spec, done: Mapping[str, Any]) -> Verdict:
     )
 
 
-def _memory(seen: Seen, found: Growth, figures: Mapping[str, Any]) -> Verdict:
+def _memory(seen: Seen, found: Growth) -> Verdict:
     if not seen.memory:
         return Verdict("memory", None, "memory was not measured")
-    per_call = found.bytes / max(1.0, figures["runs"] * found.samples / len(seen.memory))
+    per_call = found.bytes / max(1.0, found.span)
     interval = (
         f"{found.bytes / _MIB:+.2f} MiB ({found.low / _MIB:+.2f} to {found.high / _MIB:+.2f}) over the samples after "
         f"warm-up, {found.allowed / _MIB:g} allowed"

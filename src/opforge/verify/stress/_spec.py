@@ -13,8 +13,8 @@ from opforge.errors import ArgumentError
 
 __all__ = ["FLIGHT", "Spec", "sizes_of"]
 
-FLIGHT = struct.Struct("q")
-"""The case that a caller is in, or -1, in the file that the two processes share."""
+FLIGHT = struct.Struct("qq")
+"""Of each caller, in the file that the two processes share: the case that it is in, or -1, and its finished calls."""
 
 _MOST_SHAPES = 64
 
@@ -27,7 +27,8 @@ class Spec:
         target: a model's file, or an operator package, folder, file or ``PACKAGE:Operator``.
         engine: what runs a model.
         host: what computes operators: "numpy" or an installed framework.
-        seconds: how long to run, without loading and the first run of each case.
+        seconds: how long to run, without loading and the first run of each case. Where that is too short, every case
+            runs once alone and once by each caller all the same.
         threads: callers at a time.
         run_threads: threads of one run; None leaves it to the engine.
         shapes: the sizes of each named dimension; every combination is a case.

@@ -40,6 +40,7 @@ class Seen:
         messages: the last message of each kind.
         rates: (seconds, runs so far) at every sign of progress.
         memory: (seconds, RSS, PSS or None).
+        calls: how many were finished at each row of ``memory``.
         ended: "done", "refused", "crashed", "hung" or "stopped" (before it had results).
         how: what is known of a crash or a hang.
         flight: the cases that callers were in when it ended so.
@@ -51,6 +52,7 @@ class Seen:
     messages: dict[str, dict[str, Any]] = field(default_factory=dict)
     rates: list[tuple[float, int]] = field(default_factory=list)
     memory: list[tuple[float, int, int | None]] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
     ended: str = ""
     how: str = ""
     flight: list[int] = field(default_factory=list)
@@ -202,6 +204,7 @@ class _Watch:
         if resident:
             shared = shared_out_bytes(process) if len(rows) % 10 == 0 else None
             rows.append((now - self._first_sample, resident, shared))
+            self._seen.calls.append(sum(finished for _, finished in self._callers()))
 
     def _end_hung(self, process: subprocess.Popen[bytes]) -> None:
         """Let faulthandler write where its threads are, then end it."""
@@ -225,8 +228,11 @@ class _Watch:
             raise ArgumentError("the target cannot be prepared", where=self._spec.target, got=words.strip()[-_WORDS:])
 
     def _flight(self) -> list[int]:
+        return [job for job, _ in self._callers() if job >= 0]
+
+    def _callers(self) -> list[tuple[int, int]]:
         try:
             data = (self._seen.folder / "flight").read_bytes()
         except OSError:
             return []
-        return [job for (job,) in FLIGHT.iter_unpack(data) if job >= 0]
+        return list(FLIGHT.iter_unpack(data))

@@ -46,7 +46,8 @@ class _Watched:
         self._out = os.fdopen(descriptor, "w", encoding="utf-8", buffering=1)
         self._lock = threading.Lock()
         path = folder / "flight"
-        path.write_bytes(FLIGHT.pack(-1) * callers)
+        path.write_bytes(FLIGHT.pack(-1, 0) * callers)
+        self._finished = [0] * callers
         with path.open("r+b") as file:
             self._flight = mmap.mmap(file.fileno(), FLIGHT.size * callers)
         self.stop = threading.Event()
@@ -61,8 +62,9 @@ class _Watched:
             self.stop.set()
 
     def mark(self, caller: int, job: int) -> None:
-        """Note which case a caller is in; -1 is none."""
-        FLIGHT.pack_into(self._flight, caller * FLIGHT.size, job)
+        """Note which case a caller is in; -1 is none: it has finished one."""
+        self._finished[caller] += job < 0
+        FLIGHT.pack_into(self._flight, caller * FLIGHT.size, job, self._finished[caller])
 
     def alone(self, job: int) -> None:
         """Note which case the only caller is in."""
@@ -150,8 +152,8 @@ def _parts(
     }
 
 
-def _until(watched: _Watched, end: float, *, stoppable: bool = True) -> Callable[[], bool]:
-    return lambda: time.monotonic() < end and not (stoppable and watched.stop.is_set())
+def _until(watched: _Watched, end: float, *, stoppable: bool = True) -> Callable[[bool], bool]:
+    return lambda first: (first or time.monotonic() < end) and not (stoppable and watched.stop.is_set())
 
 
 def _fingerprint(job: Job) -> int:
