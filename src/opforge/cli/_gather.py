@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from opforge.cli._targets import load_operators, split_target
+from opforge.pipeline import Ended, run_command
 from opforge.report import KINDS, Section, adapted, missing, name_origins
 
 __all__ = ["Gathered", "Options", "gather", "gathered_sections"]
@@ -22,9 +17,6 @@ __all__ = ["Gathered", "Options", "gather", "gathered_sections"]
 _MOST_SECONDS = 900.0
 _PROFILED = ("opforge", "onnxruntime", "openvino")
 """Engines that say what their nodes take, as far as a report sets them side by side."""
-_WORDS = 1500
-_FAULTS = ("BuildError", "CheckFailure", "CorruptFileError", "InternalError", "MissingOperatorError", "SchemaError")
-"""Errors that are findings about the target; others say that a command has nothing to say of it."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +140,14 @@ class _Runner:
         operators = load_operators(self._target)
         where, name = split_target(self._target)
         alone = f"{where}:{name or operators[0].name}"
-        exported = self._run(["export", alone, "-o", str(model)]) if len(operators) == 1 else {}
+        exported = self._run(["export", alone, "-o", str(model)]) if len(operators) == 1 else None
         if model.is_file():
             self._options = replace(o, packages=[*o.packages, where])
             self._engines(str(model))
             self._section("inspect", ["inspect", str(model), "--nodes"])
             self._program(model, stress=False)
         else:
-            why = _reason(exported) or "It is about a model or one operator; name one, as PACKAGE:Operator"
+            why = (exported and exported.reason) or "It is about a model or one operator; name one, as PACKAGE:Operator"
             for kind in ("compare", "bench", "profile", "inspect", "memory"):
                 self._left_out(kind, why)
         self._stress(self._target)
@@ -178,7 +170,7 @@ class _Runner:
         compiled = self._run(["compile", str(model), "-o", str(target), *self._options.words("package")])
         if not target.is_file():
             for kind in ("stress", "inspect", "memory"):
-                self._left_out(kind, f"The model does not compile: {_reason(compiled)}")
+                self._left_out(kind, f"The model does not compile: {compiled.reason}")
             return
         self._one_program(target, stress=stress)
 
@@ -198,13 +190,12 @@ class _Runner:
     def _section(self, kind: str, words: Sequence[str]) -> None:
         if kind not in self._options.kinds:
             return
-        content = self._run(words)
-        why = _reason(content)
+        ended = self._run(words)
+        why = ended.reason
         if not why:
-            self.found.results.append((f"opforge {words[0]}", content))
-        elif content.get("broken"):
-            self.found.others.append(Section(kind, KINDS[kind].title, "failed", f"The command itself failed: {why}"))
-        elif content["error"].get("type") in _FAULTS:
+            self.found.results.append((f"opforge {words[0]}", ended.content))
+        elif ended.finding:
+            why = f"The command itself failed: {why}" if ended.broken else why
             self.found.others.append(Section(kind, KINDS[kind].title, "failed", why))
         else:
             self._left_out(kind, why)
@@ -213,44 +204,13 @@ class _Runner:
         if kind in self._options.kinds:
             self.found.others.append(missing(KINDS[kind], why))
 
-    def _run(self, words: Sequence[str]) -> Any:  # noqa: ANN401 - parsed JSON
-        """Run one command; its JSON, or ``{"error": ...}``, with ``broken`` where the command is at fault."""
+    def _run(self, words: Sequence[str]) -> Ended:
         self._show(f"opforge {words[0]}")
-        path = os.pathsep.join(entry for entry in sys.path if entry)  # what is imported here is found there
-        began = time.monotonic()
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "opforge", *words, "--json"],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                stdin=subprocess.DEVNULL,
-                timeout=self._options.seconds,
-                env={**os.environ, "PYTHONPATH": path},
-            )
-        except subprocess.TimeoutExpired:
-            return {"error": {"message": f"it took longer than {self._options.seconds:g} s"}, "broken": True}
-        line = shlex.join(["opforge", *(w.removeprefix(f"{self._folder}/") for w in words)])
-        seconds = time.monotonic() - began
-        self.found.commands.append({"line": line, "exit_code": done.returncode, "seconds": seconds})
-        try:
-            content = json.loads(done.stdout)
-        except ValueError:
-            said = done.stderr.strip()[-_WORDS:] or "it printed no JSON"
-            return {"error": {"message": f"exit code {done.returncode}: {said}"}, "broken": True}
-        if done.returncode not in (0, 1, 2) and isinstance(content, dict):
-            content["broken"] = True
-        return content
+        ended = run_command(words, seconds=self._options.seconds, folder=self._folder)
+        if ended.code is not None:
+            self.found.commands.append({"line": ended.line, "exit_code": ended.code, "seconds": ended.seconds})
+        return ended
 
 
 def _engine_words(names: Iterable[str]) -> list[str]:
     return [word for name in names for word in ("--engine", name)]
-
-
-def _reason(content: Any) -> str:  # noqa: ANN401 - parsed JSON
-    """What a command says why it has no result; "" where it has one."""
-    if isinstance(content, dict) and "error" in content:
-        lines = str(content["error"].get("message", "")).splitlines()
-        return " ".join(line.strip() for line in lines[:4])
-    return ""
