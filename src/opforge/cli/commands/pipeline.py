@@ -138,8 +138,13 @@ def command(
         made = run(settings, asked=asked, resume=resume, show=show, ended=ended)
 
     def text() -> None:
-        good = "every step that was asked for passed" if made.passed else "failed: " + ", ".join(s.step for s in made.steps if s.state == "failed")
-        click.echo(f"\n{good}; files are in {path_text(output.absolute())}, {RECORD} tells of each step")
+        good = (
+            "every step that was asked for passed"
+            if made.passed
+            else "failed: " + ", ".join(s.step for s in made.steps if s.state == "failed")
+        )
+        place = path_text(output.absolute())
+        click.echo(f"\n{good}; files are in {place}, {RECORD} tells of each step")
 
     emit(made.as_dict(), as_json, text)
     return 0 if made.passed else 1
