@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -26,11 +27,14 @@ __all__ = [
     "parse_inputs",
     "parse_pairs",
     "parse_ranges",
+    "parse_seconds",
     "parse_sizes",
     "parse_tolerances",
     "parse_values",
     "split_target",
 ]
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def split_target(target: str) -> tuple[str, str | None]:
@@ -135,6 +139,14 @@ def parse_sizes(words: Iterable[str]) -> dict[str, int]:
             )
         sizes[name] = int(value)
     return sizes
+
+
+def parse_seconds(text: str, option: str) -> float:
+    """Parse a time such as ``30``, ``90s``, ``5m`` or ``2h``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ArgumentError("this is no time", where=option, expected="such as 30, 90s, 5m or 2h", got=repr(text))
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def parse_values(words: Iterable[str]) -> dict[str, str]:

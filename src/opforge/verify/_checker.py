@@ -1,21 +1,27 @@
-"""The process that checks operators whose kernels may end it: `python -m opforge.verify._checker FD`, see `apart`."""
+"""The process that checks what may end it, kernels of authors: `python -m opforge.verify._checker FD`; see `apart`."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from functools import partial
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opforge._quiet import quiet_commands
+from opforge.verify._spawn import end_with_parent
+
+if TYPE_CHECKING:
+    from opforge.verify._jobs import Job
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Answer jobs until the other side closes."""
+    end_with_parent()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)  # a compiler that outlives this process must not hold it open
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a script says again what it said before
@@ -24,7 +30,7 @@ def main() -> None:
         signal.signal(number, _interrupted)
     try:
         while True:
-            _check(pipe, pipe.recv())
+            _check(pipe, *pipe.recv())
     except (EOFError, BrokenPipeError):
         return
     except KeyboardInterrupt:
@@ -38,26 +44,12 @@ def _interrupted(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _check(pipe: Connection[Any, Any], job: dict[str, Any]) -> None:
-    from opforge.schema.author import author_code
-    from opforge.verify._declared import UndeclaredError, declare
-    from opforge.verify._packed import packed
+def _check(pipe: Connection[Any, Any], job: Job, level: str, seed: int, words: list[str]) -> None:
     from opforge.verify._sending import send_check
-    from opforge.verify.checking import CheckReport, check
+    from opforge.verify.checking import CheckReport
 
-    sys.argv, target, operator = job.pop("words"), job.pop("target"), job.pop("operator")
-    try:
-        declared = declare(target, *operator)
-    except UndeclaredError as problem:
-        pipe.send(("undeclared", packed(problem)))
-        return
-    os.dup2(2, 1)  # what an author's code prints is none of the user's output
-
-    def fill(report: CheckReport) -> None:
-        with author_code("the check cannot run", target):
-            check(declared, report=report, isolate=False, **job)
-
-    send_check(pipe, CheckReport("", job["level"], job["seed"]), fill)
+    sys.argv = words
+    send_check(pipe, CheckReport("", level, seed), partial(job.fill, **job.arguments))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from opforge.frameworks import numpy_host
 from opforge.schema import Operator
 from opforge.verify._declared import declare
 from opforge.verify._rows import Array, choices, label, reference
+from opforge.verify._spawn import end_with_parent
 from opforge.verify.cases import Case, arrays, cases_of, parameters
 from opforge.verify.sweep import drawn_cases
 
@@ -36,6 +37,7 @@ _NARROW = 8192  # elements of a case's inputs where every thread of a kernel tak
 
 def main(arguments: Sequence[str]) -> int:
     """Run the job."""
+    end_with_parent()
     job = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     operator = declare(job["target"], *job["operator"])
     if job["derived"]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opforge.errors import ArgumentError, OpforgeError
+from opforge.verify._announced import announce
 from opforge.verify._engines import REFERENCE, default_engines, engines, find_engine
 from opforge.verify._inputs import flat_values, random_inputs
 from opforge.verify._rows import Row, same_bits
@@ -41,7 +42,8 @@ def onnx_rows(path: Path, model: onnx.ModelProto, level: Level, seed: int) -> It
     if level.engines:
         yield from _support(path)
     if level.name != "quick":
-        yield from _parity(lambda: compare(path, engines=default_engines(path), seed=seed))
+        engines_of = default_engines(path)
+        yield from _parity(lambda: compare(path, engines=engines_of, seed=seed), engines_of)
 
 
 def _contradiction(model: onnx.ModelProto) -> str:
@@ -60,6 +62,7 @@ def _support(path: Path) -> Iterator[Row]:
     for name, engine in engines().items():
         if name == REFERENCE or not engine.availability().ok:
             continue
+        announce("support", "", name)
         try:
             find_engine(name).load(path)
         except OpforgeError as problem:
@@ -69,9 +72,10 @@ def _support(path: Path) -> Iterator[Row]:
             yield Row("support", "", name, "", True)
 
 
-def _parity(comparison: Any) -> Iterator[Row]:  # noqa: ANN401 - a call that gives a Comparison
+def _parity(comparison: Callable[[], Comparison], between: Iterable[str]) -> Iterator[Row]:
+    announce("parity", "random inputs", " and ".join(between))
     try:
-        result: Comparison = comparison()
+        result = comparison()
     except ArgumentError as problem:
         # Only the author knows which values such a model takes (indices, sizes); that is no fault of it.
         hint = "not compared, the model does not take random inputs; opforge compare --npz FILE compares given ones"
@@ -95,6 +99,7 @@ def bin_rows(path: Path, model: Path | None, seed: int) -> Iterator[Row]:
         return
     yield Row("structure", "header, sections, program, checksums of the weights", "", "", True)
     loaded = find_engine("opforge").load(path)
+    announce("runs", "random inputs", "opforge")
     try:
         inputs = random_inputs(loaded.inputs, seed=seed)
         first = flat_values(session.run(inputs))
@@ -105,11 +110,8 @@ def bin_rows(path: Path, model: Path | None, seed: int) -> Iterator[Row]:
     else:
         yield from _stable(path, session, libraries, inputs, first)
     if model is not None:
-        yield from _parity(lambda: compare(model, engines={"opforge": path, _peer(model): model}, seed=seed))
-
-
-def _peer(model: Path) -> str:
-    return default_engines(model)[1]
+        both: Mapping[str, Path] = {"opforge": path, default_engines(model)[1]: model}
+        yield from _parity(lambda: compare(model, engines=both, seed=seed), both)
 
 
 def _stable(
@@ -125,6 +127,7 @@ def _stable(
     }
     for name, other in others.items():
         found = ""
+        announce("runs", name, "opforge")
         for _ in range(_RUNS if other is session else 1):
             again = flat_values(other.run(inputs))
             for output, expected in first.items():

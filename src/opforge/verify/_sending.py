@@ -18,7 +18,11 @@ from opforge.verify._rows import Row
 if TYPE_CHECKING:
     from opforge.verify.checking import CheckReport
 
-__all__ = ["Followed", "send_check"]
+__all__ = ["Followed", "SilentError", "send_check"]
+
+
+class SilentError(Exception):
+    """A check says nothing for as long as it may."""
 
 
 class _Sent(list[Row]):
@@ -60,6 +64,8 @@ def send_check(pipe: Connection[Any, Any], report: CheckReport, fill: Callable[[
         with warnings.catch_warnings():
             warnings.showwarning = warned
             fill(report)
+    except UndeclaredError as problem:
+        send("undeclared", packed(problem))
     except OpforgeError as problem:
         send("error", packed(problem))
     except Exception as problem:
@@ -85,15 +91,22 @@ class Followed:
         self.part = ""
         self.call: Call | None = None
 
-    def to_the_end(self, pipe: Connection[Any, Any]) -> None:
+    def to_the_end(self, pipe: Connection[Any, Any], patience: float | None = None) -> None:
         """Take what comes until the check is done.
+
+        Args:
+            pipe: where it comes from.
+            patience: seconds without a word after which nothing more is waited for; None = as long as it takes.
 
         Raises:
             EOFError: the other process ended before.
+            SilentError: nothing came for so long.
             UndeclaredError: the other process cannot declare the operator.
             OpforgeError: what the check raised there.
         """
         while True:
+            if not pipe.poll(patience):
+                raise SilentError
             kind, value = pipe.recv()
             if kind == "row":
                 self._report.rows.append(value)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO, Any, Final
 
-__all__ = ["spawn"]
+__all__ = ["end_with_parent", "spawn"]
+
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def spawn(module: str, log: IO[bytes], python_path: str) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
@@ -25,3 +29,13 @@ def spawn(module: str, log: IO[bytes], python_path: str) -> tuple[subprocess.Pop
     )
     theirs.close()
     return process, pipe
+
+
+def end_with_parent() -> None:
+    """Have the system end this process when the thread that started it ends, however that ends.
+
+    A process that waits for words of another one notices its end by itself; one that is in a kernel which never comes
+    back does not.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

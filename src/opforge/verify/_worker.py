@@ -8,11 +8,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from opforge.verify._spawn import end_with_parent
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Answer requests until the other side closes: ("start", ...), ("load", ...), ("run", ...)."""
+    end_with_parent()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
     os.dup2(2, 1)  # what an engine prints is none of the user's output
     served = _Served()

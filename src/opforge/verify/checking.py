@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.build import library_for
 from opforge.errors import ArgumentError, BuildError, OpforgeError, ToolchainError
-from opforge.schema import Operator, registry
-from opforge.schema.gradient import GradientProgram
+from opforge.schema import Operator
 from opforge.verify import (
     _contract_checks,
     _cuda_source_checks,
@@ -26,8 +25,10 @@ from opforge.verify import (
 )
 from opforge.verify._declared import UndeclaredError, stop_if_declaring
 from opforge.verify._inputs import model_path
+from opforge.verify._jobs import Job, model_job, operator_job
+from opforge.verify._kernels import Kernels, kernels_of, may_crash
 from opforge.verify._rows import Row
-from opforge.verify.apart import CheckProcess, check_forked
+from opforge.verify.apart import PATIENCE, CheckProcess, check_forked
 from opforge.verify.cuda_checks import emulated_sanitized
 from opforge.verify.hosts import EMULATED, Host
 from opforge.verify.hosts import hosts as hosts_named
@@ -98,6 +99,7 @@ def check(
     sanitize: Sequence[str] = (),
     model: Path | None = None,
     isolate: bool = True,
+    patience: float | None = PATIENCE,
     report: CheckReport | None = None,
 ) -> CheckReport:
     """Check an operator, an ONNX model or a .bin.
@@ -122,9 +124,12 @@ def check(
         sanitize: of "address", "undefined", "thread": the operator's library is built again with these sanitizers;
             that of its CUDA kernels where "cuda-emulated" is among the hosts.
         model: the ONNX model that a .bin was compiled from, to compare with.
-        isolate: whether a kernel operator is checked in a process of its own, so that a kernel that crashes is a
-            failed row of the check "process" and not the end of this one. That process declares the operator again.
-        report: the report of an operator to fill, instead of a new one.
+        isolate: whether a kernel operator, and a model that holds one, is checked in a process of its own, so that a
+            kernel that crashes is a failed row of the check "process" and not the end of this one. That process
+            declares the operators again.
+        patience: seconds without a word from that process after which a kernel is taken to hang, which is a failed row
+            too; None = as long as it takes.
+        report: the report to fill, instead of a new one.
 
     Raises:
         ArgumentError: an unknown level or host, a host that is not installed, hosts for a model, or a file that is
@@ -136,7 +141,7 @@ def check(
         report = CheckReport(subject.qualified_name, level, seed) if report is None else report
         if isolate and may_crash(subject):
             options = {"hosts": hosts, "properties": properties, "sanitize": tuple(sanitize)}
-            with CheckProcess() as process:
+            with CheckProcess(patience) as process:
                 check_apart(process, subject, report, options)
             return report
         used = hosts_named(["numpy"] if hosts is None and not row.frameworks else hosts)
@@ -166,22 +171,11 @@ def check(
         return report
     if hosts is not None:
         raise ArgumentError("hosts are for operators; a model is checked in engines", where="check", got=list(hosts))
-    if not isinstance(subject, str | Path) or Path(subject).suffix != ".bin":
-        return _check_onnx(subject, row, seed)
-    report = CheckReport(str(subject), level, seed)
-    collect(report, "model", lambda: _model_checks.bin_rows(Path(subject), model, seed))
+    if report is None:
+        report = CheckReport(str(subject) if isinstance(subject, str | Path) else subject.graph.name, level, seed)
+    with model_path(subject) as path:
+        _check_model(path, report, row, model, isolate, patience)
     return report
-
-
-def may_crash(operator: Operator) -> bool:
-    """Whether the operator, or one that its gradient calls, is a kernel of an author."""
-    if not operator.is_formula:
-        return True
-    if operator.gradient is None:
-        return False
-    steps = GradientProgram.parse(operator.gradient, where=operator.qualified_name).steps
-    called = [registry.find(step.domain, step.name, step.version) for step in steps]
-    return any(one is not None and not one.is_formula for one in called)
 
 
 def check_apart(process: CheckProcess, operator: Operator, report: CheckReport, options: Mapping[str, Any]) -> None:
@@ -191,14 +185,14 @@ def check_apart(process: CheckProcess, operator: Operator, report: CheckReport, 
     """
     sanitize = options["sanitize"]
     try:
-        lives = process.check(operator, report, options)
+        lives = process.check(operator_job(operator, options), report)
     except UndeclaredError as problem:
         trial = CheckReport(report.subject, "quick", report.seed)
 
         def fill(into: CheckReport) -> None:
             check(operator, "quick", seed=into.seed, hosts=["numpy"], isolate=False, report=into)
 
-        if not check_forked(operator, trial, fill):
+        if not check_forked(Job(operator.qualified_name, fill, hint=str(problem.hint)), trial):
             report.rows += trial.rows
             return
         note = f"tried by NumPy alone before it was checked in this process: {problem.what}, {problem.hint}"
@@ -209,15 +203,26 @@ def check_apart(process: CheckProcess, operator: Operator, report: CheckReport, 
         collect(report, "sanitize", partial(sanitized, operator, sanitize, report.seed))
 
 
-def _check_onnx(subject: str | Path | onnx.ModelProto, level: Level, seed: int) -> CheckReport:
+def _check_model(
+    path: Path, report: CheckReport, level: Level, against: Path | None, isolate: bool, patience: float | None
+) -> None:
+    """Check a model; one that holds kernels of authors in another process."""
     from opforge.onnx._read import read_model
 
-    with model_path(subject) as path:
-        proto = read_model(path)
-        name = str(subject) if isinstance(subject, str | Path) else proto.graph.name
-        report = CheckReport(name, level.name, seed)
-        collect(report, "model", lambda: _model_checks.onnx_rows(path, proto, level, seed))
-    return report
+    kernels = kernels_of(path) if isolate else Kernels()
+    if kernels:
+        try:
+            with CheckProcess(patience) as process:
+                process.check(model_job(path, report.subject, kernels, against), report)
+            return
+        except UndeclaredError as problem:
+            note = f"checked in this process, which a kernel that crashes would end: {problem}"
+            report.rows.append(Row("process", "", "", "", True, note))
+    if path.suffix == ".bin":
+        collect(report, "model", lambda: _model_checks.bin_rows(path, against, report.seed))
+        return
+    proto = read_model(path)
+    collect(report, "model", lambda: _model_checks.onnx_rows(path, proto, level, report.seed))
 
 
 def _cannot_be_built(operator: Operator) -> bool:

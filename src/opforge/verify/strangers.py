@@ -42,6 +42,7 @@ def check_function(
     differentiable: bool = True,
     deterministic: bool = True,
     nan: str = "propagate",
+    report: CheckReport | None = None,
 ) -> CheckReport:
     """Check a function of PyTorch tensors that somebody else made.
 
@@ -63,6 +64,7 @@ def check_function(
         differentiable: False where gradients are not meant to exist.
         deterministic: False where equal calls may give different bits.
         nan: "propagate", or "ignore" where NaN need not arrive in the outputs.
+        report: the report to fill, instead of a new one.
 
     Raises:
         ArgumentError: no cases, or cases that do not fit each other.
@@ -73,7 +75,7 @@ def check_function(
         name or stranger.name, reference, cases, dtypes, tolerances, differentiable=differentiable,
         deterministic=deterministic, nan=nan,
     )  # fmt: skip
-    report = CheckReport(name or stranger.name, level, seed)
+    report = CheckReport(name or stranger.name, level, seed) if report is None else report
     host = _host(stranger)
     for title, rows in _stranger_checks.torch_parts(operator, stranger, host, level_named(level), seed):
         collect(report, title, rows)
@@ -93,6 +95,7 @@ def check_node(
     tolerances: Mapping[str, tuple[float, float]] | None = None,
     deterministic: bool = True,
     nan: str = "propagate",
+    report: CheckReport | None = None,
 ) -> CheckReport:
     """Check a custom operator of ONNX Runtime that somebody else made, as a model of one node.
 
@@ -112,6 +115,7 @@ def check_node(
         tolerances: by dtype, relative and absolute.
         deterministic: False where equal calls may give different bits.
         nan: "propagate", or "ignore" where NaN need not arrive in the outputs.
+        report: the report to fill, instead of a new one.
 
     Raises:
         ArgumentError: no cases, or cases that do not fit each other, or a target that is no ``domain::Name``.
@@ -123,7 +127,7 @@ def check_node(
         name, reference, cases, dtypes, tolerances, domain=domain, version=version, differentiable=False,
         deterministic=deterministic, nan=nan,
     )  # fmt: skip
-    report = CheckReport(target, level, seed)
+    report = CheckReport(target, level, seed) if report is None else report
     for title, rows in node_parts(operator, Path(library), level_named(level), seed):
         collect(report, title, rows)
     return report

@@ -1,4 +1,4 @@
-"""`opforge check` of kernels that crash, and of what cannot be built: words, one row, exit code 1."""
+"""`opforge check` of what crashes or hangs, and of what cannot be built: words, one row, exit code 1."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from onnx import parser, save
 
 pytestmark = pytest.mark.compiler
 
@@ -24,6 +25,8 @@ wild = of.kernel(
 )
 """
 _KERNEL = """
+#include <unistd.h>
+
 #include "opforge/kernel.h"
 
 template <class T>
@@ -53,9 +56,13 @@ def wild(folder):
 
 
 def _check(*words):
+    return _run("check", *words)
+
+
+def _run(*words):
     """Run it as a user does."""
     return subprocess.run(
-        [sys.executable, "-m", "opforge", "check", *map(str, words)],
+        [sys.executable, "-m", "opforge", *map(str, words)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -80,7 +87,7 @@ def test_a_crash_as_json_and_the_line_of_the_sanitizer(wild):
     (report,) = json.loads(found.stdout)["reports"]
     rows = {row["check"]: row["detail"] for row in report["rows"] if not row["passed"]}
     assert "CRASHED the process (SIGSEGV)" in rows["process"] and "to do" not in rows["process"]
-    assert "cpu.cc:7" in rows["sanitize address"]
+    assert "cpu.cc:9" in rows["sanitize address"]
 
 
 def test_what_passes_and_what_is_wrong_use_are_as_before(wild):
@@ -118,3 +125,84 @@ def test_a_wrong_profile_is_wrong_use(wild, opforge, monkeypatch):
     result = opforge("check", wild("0"), "--level", "quick")
     assert result.code == 2
     assert "OPFORGE_PROFILE: unknown profile" in result.err
+
+
+_STRANGER = """
+import ctypes
+import sys
+
+import numpy as np
+import torch
+
+print("from the author's file")
+
+
+class Wild(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        if x.numel() == 5:
+            ctypes.string_at(0)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def reference(x):
+    return x * 2
+
+
+CASES = [{"name": "good", "inputs": (np.ones(3),)}, {"name": "few", "inputs": (np.ones(5),)}]
+"""
+
+
+@pytest.mark.torch
+def test_a_function_of_others_that_crashes_is_a_finding(folder):
+    (folder / "others.py").write_text(_STRANGER)
+    words = ("others.py:Wild", "--reference", "others.py:reference", "--cases", "others.py:CASES", "--dtype", "f32")
+    found = _check(*words, "--json")
+    assert found.returncode == 1, found.stderr
+    (report,) = json.loads(found.stdout)["reports"]
+    (row,) = [row for row in report["rows"] if not row["passed"]]
+    assert (row["check"], row["case"], row["host"], row["dtype"]) == ("process", "few", "torch", "f32")
+    assert "others.py:Wild CRASHED the process (SIGSEGV) during 'values': " in row["detail"]
+    assert f"  to reproduce: opforge check {' '.join(words)} --level default --seed 0\n" in row["detail"]
+    assert "  to do: build its library with -g -fsanitize=address" in row["detail"]
+    assert "from the author's file" in found.stderr, "an author finds what they print"
+    (folder / "others.py").write_text("1 / 0\n")
+    found = _check(*words)
+    assert found.returncode == 2 and "ZeroDivisionError" in found.stderr and "others.py:1" in found.stderr
+
+
+def _compile(place, shape):
+    """Write a model of the operator."""
+    text = f'<ir_version: 9, opset_import: ["" : 20, "local.test" : 1]> graph (float[{shape}] x) => (float[{shape}] y)'
+    save(parser.parse_model(f"{text} {{ y = local.test.Wild(x) }}"), place / "model.onnx")
+    words = [place / "model.onnx", "-o", place / "model.bin", "--package", place]
+    made = _run("compile", *words)
+    assert made.returncode == 0, made.stdout + made.stderr
+
+
+def test_a_model_with_a_kernel_that_crashes_is_a_finding(wild):
+    place = wild(_FAR)
+    _compile(place, 5)
+    found = _check("wild/model.bin", "--package", "wild", "--model", "wild/model.onnx")
+    assert found.returncode == 1, found.stderr
+    words = "FAILED process (random inputs, opforge): wild/model.bin CRASHED the process (SIGSEGV) during 'model': "
+    assert words in found.stdout
+    again = "opforge check wild/model.bin --package wild/op.py --model wild/model.onnx --level default --seed 0"
+    assert f"  to reproduce: {again}\n" in found.stdout
+    assert "  to do: opforge check wild/op.py --sanitize address names the line\n" in found.stdout
+    assert found.stdout.endswith("wild/model.bin: 1 of 2 checks FAILED (seed 0)\n")
+
+
+def test_a_kernel_that_never_returns_is_a_finding(wild):
+    # The limit may come before the call on a slow machine: what hangs is a finding then as well.
+    place = wild("[]() -> int64_t { for (;;) ::pause(); }()")
+    found = _check(place, "--level", "quick", "--patience", "4s")
+    assert found.returncode == 1, found.stderr
+    assert "local.test::Wild HUNG" in found.stdout and "a loop of a kernel does not end" in found.stdout
+    assert "  got: nothing for 4 s\n" in found.stdout
+    assert "  to do: give what only takes long more time with --patience\n" in found.stdout
+    assert _check(place, "--patience", "soon").returncode == 2

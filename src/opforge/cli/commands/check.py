@@ -10,7 +10,8 @@ import click
 
 from opforge.cli._models import require_model
 from opforge.cli._output import emit, json_option, progress, table
-from opforge.cli._targets import author_code, load_factory, load_operators, load_packages, load_value
+from opforge.cli._strangers import check_stranger, stranger_job
+from opforge.cli._targets import author_code, load_operators, load_packages, parse_seconds
 from opforge.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -75,7 +76,10 @@ _SHOWN = 12
     "--isolate/--in-process",
     default=True,
     show_default=True,
-    help="Check kernels in a process of their own, so that one that crashes is a finding.",
+    help="Check kernels in a process of their own, so that one that crashes or hangs is a finding.",
+)
+@click.option(
+    "--patience", default="10m", show_default=True, help="Time without a word from that process that is a hang."
 )
 @click.option("--all", "everything", is_flag=True, help="Print every check, passed ones too.")
 @json_option
@@ -94,6 +98,7 @@ def command(
     library: Path | None,
     dtypes: tuple[str, ...],
     isolate: bool,
+    patience: str,
     everything: bool,
     as_json: bool,
 ) -> int:
@@ -110,8 +115,9 @@ def command(
     from opforge.build.jit import jit_mode
     from opforge.schema import Operator
     from opforge.verify import CheckReport, check
+    from opforge.verify._kernels import may_crash
     from opforge.verify.apart import CheckProcess
-    from opforge.verify.checking import check_apart, may_crash
+    from opforge.verify.checking import check_apart
 
     if device != "cpu":
         if hosts:
@@ -122,10 +128,17 @@ def command(
     jit_mode()
     default_profile()
     load_packages(packages)
+    limit = parse_seconds(patience, "--patience")
     reports = []
     if reference is not None:
+        job = stranger_job(target, reference, cases, library, dtypes)
+        reports.append(CheckReport(target, level, seed))
         with progress(f"checking {target}", as_json), author_code("the check cannot run", target):
-            reports.append(_check_stranger(target, reference, cases, library, dtypes, level, seed))
+            if isolate:
+                with CheckProcess(limit) as process:
+                    process.check(job, reports[-1])
+            else:
+                check_stranger(reports[-1], **job.arguments)
     else:
         subjects = _subjects(target)
         if sanitize and isinstance(subjects[0], Path):
@@ -135,7 +148,7 @@ def command(
         options: dict[str, Any] = {"hosts": hosts or None, "properties": properties, "sanitize": sanitize}
         # Operators of one package share a process, so that frameworks are imported once.
         apart = isolate and any(isinstance(one, Operator) and may_crash(one) for one in subjects)
-        with CheckProcess() as process:
+        with CheckProcess(limit) as process:
             for subject in subjects:
                 name = subject.name if isinstance(subject, Path) else subject.qualified_name
                 # A kernel's reference and cases are the author's code.
@@ -144,7 +157,9 @@ def command(
                         reports.append(CheckReport(name, level, seed))
                         check_apart(process, subject, reports[-1], options)
                     else:
-                        reports.append(check(subject, level, seed=seed, model=model, isolate=isolate, **options))
+                        reports.append(
+                            check(subject, level, seed=seed, model=model, isolate=isolate, patience=limit, **options)
+                        )
     passed = all(report.passed for report in reports)
 
     def text() -> None:
@@ -164,31 +179,6 @@ def _subjects(target: str) -> list[Path] | list[Operator]:
         require_model(path)
         return [path]
     return load_operators(target)
-
-
-def _check_stranger(
-    target: str,
-    reference: str,
-    cases: str | None,
-    library: Path | None,
-    dtypes: tuple[str, ...],
-    level: str,
-    seed: int,
-) -> CheckReport:
-    from opforge.verify import check_function, check_node
-    from opforge.verify.strangers import torch_operator
-
-    if cases is None:
-        raise ArgumentError("the inputs to check with are missing", where=target, hint="--cases module.py:NAME")
-    chosen = dtypes or ("f32", "f64")
-    rows = list(load_value(cases))
-    function = load_factory(reference)
-    if "::" in target:
-        if library is None:
-            raise ArgumentError("what registers the operator is missing", where=target, hint="--library FILE.so")
-        return check_node(target, function, rows, library=library, level=level, seed=seed, dtypes=chosen)
-    given = torch_operator(target, library) if target.startswith("torch.ops.") else load_factory(target)
-    return check_function(given, function, rows, level=level, seed=seed, name=target, dtypes=chosen)
 
 
 def _print(report: CheckReport, everything: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from opforge.cli._output import emit, json_option, path_text
-from opforge.cli._targets import author_code, load_operators, load_packages, parse_pairs
+from opforge.cli._targets import author_code, load_operators, load_packages, parse_pairs, parse_seconds
 from opforge.errors import ArgumentError
 
 __all__ = ["command"]
@@ -28,7 +27,6 @@ Examples:
 Exit codes: 0 nothing found; 1 a crash, a hang, an error, other results, or memory that grows; 2 wrong use;
 130 ended by Ctrl-C or SIGTERM with nothing found until then. The report is written in every one but 2.
 """
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _MIB = 1 << 20
 
 
@@ -84,7 +82,7 @@ def command(
         target,
         engine=engine,
         host=host,
-        seconds=_seconds(duration, "--duration"),
+        seconds=parse_seconds(duration, "--duration"),
         threads=threads,
         run_threads=run_threads,
         shapes=_sizes(shapes),
@@ -93,7 +91,7 @@ def command(
         packages=packages,
         compare=not no_compare,
         allowed_growth=int(leak_limit * _MIB),
-        patience=_seconds(patience, "--patience"),
+        patience=parse_seconds(patience, "--patience"),
     )
     if not spec.is_model:
         if Path(target).suffix in (".bin", ".onnx"):
@@ -108,13 +106,6 @@ def command(
 
     emit(report.as_dict(), as_json, text)
     return 130 if report.passed and report.interrupted else 0 if report.passed else 1
-
-
-def _seconds(text: str, option: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ArgumentError("this is no time", where=option, expected="such as 30, 90s, 5m or 2h", got=repr(text))
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _sizes(words: tuple[str, ...]) -> dict[str, list[int]]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from opforge.errors import OpforgeError
+from opforge.verify._spawn import end_with_parent
 from opforge.verify.stress._calls import Results, Tally, call_alone, call_together, first_results
 from opforge.verify.stress._histogram import Histogram
 from opforge.verify.stress._spec import FLIGHT, Spec
@@ -74,6 +75,7 @@ class _Watched:
 def main(folder: str, descriptor: str) -> None:
     """Do the work; see the module."""
     faulthandler.enable()
+    end_with_parent()
     spec = Spec.from_json(sys.stdin.readline())
     watched = _Watched(Path(folder), int(descriptor), max(1, spec.threads))
     threading.Thread(target=_await_stop, args=(watched.stop,), daemon=True).start()
