@@ -145,6 +145,17 @@ def commands() -> str:
     return _rows(("command", "what it does", "options"), rows)
 
 
+def metrics() -> str:
+    """What is exposed of watched sessions."""
+    from opforge.monitor import METRICS
+
+    rows = [
+        (f"`{m.name}`", m.kind, " ".join(f"`{label}`" for label in m.labels), m.help.rstrip("."))
+        for m in METRICS.values()
+    ]
+    return _rows(("metric", "kind", "further labels", "is"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "advice": advice,
     "commands": commands,
@@ -153,6 +164,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kinks": kinks,
     "library": library,
     "litert_operators": litert_operators,
+    "metrics": metrics,
     "onnx_operators": onnx_operators,
     "onnx_unsupported": onnx_unsupported,
 }

@@ -37,7 +37,9 @@ _FUNCTIONS = (
     "reciprocal relu round rsqrt sigmoid sign sin sinh softplus sqrt square tan tanh trunc where"
 ).split()
 _NAMES.update(dict.fromkeys(_FUNCTIONS, "opforge.expr"))
-_SUBMODULES = tuple("executorch jax litert ncnn onnx onnxruntime openvino ops tensorflow tensorrt torch".split())
+_SUBMODULES = tuple(
+    "executorch jax litert monitor ncnn onnx onnxruntime openvino ops tensorflow tensorrt torch".split()
+)
 _NEEDED = {"executorch": "torch"}  # what a submodule imports that is named otherwise
 
 __all__ = ["__version__", *sorted(_NAMES), *_SUBMODULES]

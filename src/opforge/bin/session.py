@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -23,7 +23,7 @@ from opforge.bin.native import native
 from opforge.bin.program import Dim
 from opforge.errors import ArgumentError, DtypeError, MissingOperatorError, UnsupportedError
 
-__all__ = ["EVENT", "EventKind", "MemoryBuffer", "NodeTensor", "NodeTime", "Session", "ValueInfo"]
+__all__ = ["EVENT", "EventKind", "MemoryBuffer", "NodeTensor", "NodeTime", "Run", "Session", "ValueInfo"]
 
 Array = NDArray[Any]
 
@@ -58,6 +58,9 @@ _KIND_TEXTS = {
     "optional": "optional {}",
     "optional_sequence": "optional sequence of {}",
 }
+
+Run = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""``Session.run``, or what is put around it."""
 
 Data = Array | list[Array] | None
 """What an input or output is given as: an array, the arrays of a sequence, None for an empty optional."""
@@ -187,6 +190,7 @@ class Session:
                 raise
             self._native = native().Session(str(source), *options, folders, *further)
         self._path = source
+        self._threads = threads
         self._run = self._native.run
         self._inputs = [_info(*row) for row in self._native.values(True)]
         self._outputs = [_info(*row) for row in self._native.values(False)]
@@ -198,6 +202,11 @@ class Session:
     def path(self) -> Path:
         """The file."""
         return self._path
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of one run as they were asked for; None = all that the process may use."""
+        return self._threads
 
     @property
     def inputs(self) -> list[ValueInfo]:
@@ -238,6 +247,26 @@ class Session:
             result = self._run(self._prepared(inputs))
             assert result is not None
         return result
+
+    def run_through(self, wrap: Callable[[Run], Run] | None) -> None:
+        """Let every later ``run`` of this session go through what ``wrap`` makes of the plain one.
+
+        None takes it away. A session that nothing was put around has no branch for it: its ``run`` is the method.
+
+        Raises:
+            ArgumentError: something is around it already.
+        """
+        if wrap is None:
+            self.__dict__.pop("run", None)
+            return
+        if "run" in self.__dict__:
+            raise ArgumentError(
+                "the session is watched already",
+                where=str(self._path),
+                expected="one that watches at a time",
+                hint="close the first one, or open a session of its own",
+            )
+        self.__dict__["run"] = wrap(self.run)
 
     def _run_values(self, inputs: dict[str, Any]) -> dict[str, Any]:
         prepared = self._prepared(inputs)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from opforge.bin.session import EventKind, Session
 from opforge.profiling._flops import bytes_of, flops_of, moves_of
 from opforge.profiling._rows import NodeRow
 
-__all__ = ["Measured", "measure", "outside", "rows_of"]
+__all__ = ["Measured", "NodeCalls", "NodeKind", "calls_of", "measure", "outside", "rows_of"]
 
 _BLOCKS = 6
 _MOST_EVENTS = 4_000_000
@@ -121,23 +121,71 @@ def outside(measured: Measured) -> float | None:
     return float(np.median((measured.watched_ns - inside) / measured.watched_ns))
 
 
-def rows_of(session: Session, program: Program, measured: Measured) -> list[NodeRow]:
-    """Make the row of each node that ran, in order of its first call."""
-    nodes = [node for graph in program.graphs for node in graph.nodes]
-    events = measured.events
-    calls = events[(events["kind"] == EventKind.NODE) | (events["kind"] == EventKind.AGAIN)]
+@dataclass(frozen=True)
+class NodeCalls:
+    """The calls of one node in watched runs.
+
+    Attributes:
+        node: its number in the program.
+        samples: nanoseconds of each; of an If or a Loop without the nodes that ran inside.
+        run_ns: its time in a run, all its calls together: the median over the runs in which it ran.
+        first: when it began first.
+    """
+
+    node: int
+    samples: NDArray[np.int64]
+    run_ns: float
+    first: int
+
+
+class NodeKind(Protocol):
+    """What tells an If or a Loop: a node of a program, or of a session's times."""
+
+    @property
+    def domain(self) -> str:
+        """The operator's domain."""
+
+    @property
+    def op(self) -> str:
+        """The operator's name."""
+
+
+def calls_of(events: NDArray[Any], nodes: Sequence[NodeKind]) -> list[NodeCalls]:
+    """Sort events by node, in order of its first call.
+
+    Args:
+        events: of a session, dtype ``EVENT``.
+        nodes: all nodes of its program.
+    """
+    calls = _calls(events)
+    if not len(calls):
+        return []
     own = _without_inner(calls, nodes)
     order = np.argsort(calls["node"], kind="stable")
     numbers, starts = np.unique(calls["node"][order], return_index=True)
-    helped = _helped(events, calls)
-    rows, first = [], {}
+    found = []
     for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-        sums = np.bincount(calls["run"][chosen], weights=own[chosen])
+        _, runs = np.unique(calls["run"][chosen], return_inverse=True)
+        sums = np.bincount(runs, weights=own[chosen])
         typical = float(np.median(sums[sums > 0])) if (sums > 0).any() else 0.0
-        rows.append(_row(session, program, nodes[number], number, own[chosen], typical, helped.get(number)))
-        first[number] = int(calls["begin"][chosen].min())
+        found.append(NodeCalls(number, own[chosen], typical, int(calls["begin"][chosen].min())))
+    return sorted(found, key=lambda one: one.first)
+
+
+def _calls(events: NDArray[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = events[(events["kind"] == EventKind.NODE) | (events["kind"] == EventKind.AGAIN)]
+    return found
+
+
+def rows_of(session: Session, program: Program, measured: Measured) -> list[NodeRow]:
+    """Make the row of each node that ran, in order of its first call."""
+    nodes = [node for graph in program.graphs for node in graph.nodes]
+    helped = _helped(measured.events, _calls(measured.events))
+    rows = [
+        _row(session, program, nodes[one.node], one.node, one.samples, one.run_ns, helped.get(one.node))
+        for one in calls_of(measured.events, nodes)
+    ]
     total = sum(row.run_ns for row in rows) or 1.0
-    rows.sort(key=lambda row: first[row.node])
     return [replace(row, share=row.run_ns / total) for row in rows]
 
 
@@ -186,7 +234,7 @@ def _group(node: Node) -> str:
     return " + ".join(parts) if len(parts) > 1 else ""
 
 
-def _without_inner(calls: NDArray[Any], nodes: list[Node]) -> NDArray[np.int64]:
+def _without_inner(calls: NDArray[Any], nodes: Sequence[NodeKind]) -> NDArray[np.int64]:
     """Durations; those of an If or a Loop without the nodes that ran inside."""
     times: NDArray[np.int64] = calls["end"] - calls["begin"]
     holders = {k for k, node in enumerate(nodes) if node.op in _CONTROL and not node.domain}

@@ -16,6 +16,7 @@ from opforge.cli._targets import load_packages, parse_sizes
 from opforge.errors import ArgumentError, OpforgeError
 
 if TYPE_CHECKING:
+    from opforge.monitor import Log
     from opforge.profiling import Profile
 
 __all__ = ["command"]
@@ -24,6 +25,7 @@ _EPILOG = """\b
 Examples:
   opforge profile model.bin --threads 1
   opforge profile model.onnx --engine opforge --engine onnxruntime --size N=128
+  opforge profile model.bin --from-log model.jsonl --json > profile.json
   opforge profile model.onnx --trace trace.json --roofline roofline.svg --flame flame.svg --csv nodes.csv
 """
 _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -37,6 +39,11 @@ _FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 )
 @click.option("--size", "sizes", multiple=True, help="NAME=NUMBER: a named dimension of random inputs.")
 @click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
+@click.option(
+    "--from-log",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A log of `opforge monitor`: inputs of the shapes that most runs had, and as many threads.",
+)
 @click.option("--threads", type=click.IntRange(1), help="Threads of a run. [default: each engine's choice]")
 @click.option("--runs", type=click.IntRange(1), help="Runs that are measured. [default: by --seconds]")
 @click.option(
@@ -59,6 +66,7 @@ def command(
     npz: Path | None,
     sizes: tuple[str, ...],
     seed: int,
+    from_log: Path | None,
     threads: int | None,
     runs: int | None,
     seconds: float | None,
@@ -78,10 +86,15 @@ def command(
     from opforge.verify import choose_engines, find_engine, gather_values, load_npz, random_inputs
 
     _check_files(files)
+    if from_log is not None and (npz is not None or sizes):
+        raise ArgumentError("give one of --from-log, --npz and --size", where="profile")
     load_packages(packages)
     chosen, skipped = choose_engines(names or ("opforge",), model)
+    log = None if from_log is None else _busiest(from_log, model)
+    threads = log.threads if log is not None and threads is None else threads
     infos = find_engine(chosen[0]).load(model, threads=threads).inputs
-    values = gather_values(load_npz(npz), infos) if npz else random_inputs(infos, seed=seed, sizes=parse_sizes(sizes))
+    wanted = parse_sizes(sizes) if log is None else log.sizes(infos)
+    values = gather_values(load_npz(npz), infos) if npz else random_inputs(infos, seed=seed, sizes=wanted)
     optional = set(chosen) - set(names) if "all" in names else set()
     profiles: list[Profile] = []
     with progress("measuring", as_json) as say:
@@ -115,6 +128,17 @@ def command(
         "skipped": skipped,
     }
     emit(content, as_json, text)
+
+
+def _busiest(path: Path, model: Path) -> Log:
+    """Choose the log with the most runs of a file of that name, or of any where none has it."""
+    from opforge.monitor import read_log
+
+    logs = read_log([path])
+    named = [log for log in logs if Path(log.path).stem == model.stem] or logs
+    if not named:
+        raise ArgumentError("the log is empty", where=str(path), expected="a window at least")
+    return max(named, key=lambda log: log.runs)
 
 
 def _writers() -> dict[str, tuple[str, Callable[[Profile], str]]]:
