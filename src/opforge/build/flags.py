@@ -59,12 +59,16 @@ def sanitize_flags(compiler: Compiler, sanitize: str) -> tuple[str, ...]:
 
 
 def link_flags(compiler: Compiler, sanitize: str = "") -> tuple[str, ...]:
-    """Return the flags of the link step: a library that needs nothing but libc, libm and, if used, libstdc++."""
+    """Return the flags of the link step: a library that needs nothing but libc, libm and, if used, libstdc++.
+
+    It shows its table alone (``opforge/exports.map``), unless it is instrumented.
+    """
     if sanitize:  # its runtime is loaded first, and reports name lines
         return ("-shared", "-fPIC", "-pthread", *sanitize_flags(compiler, sanitize))
     flags = ["-shared", "-fPIC", "-s"]
     if "darwin" not in compiler.target and "apple" not in compiler.target:
         flags += ["-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--gc-sections"]
+        flags.append(f"-Wl,--version-script={include_dir() / 'opforge' / 'exports.map'}")
     return tuple(flags)
 
 

@@ -1,10 +1,14 @@
 """kernel.h as authors use it: every kind of parameter, optional and variadic inputs, outputs sized by data, halves."""
 
+import subprocess
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import opforge as of
+from opforge.build.builder import build_library
+from opforge.build.plan import plan_library
 from opforge.errors import OpforgeError
 
 pytestmark = pytest.mark.compiler
@@ -193,3 +197,25 @@ Status stepped(Context&, View<const T, 2> x, View<T, 2> y, View<int64_t, 1> stri
     y, strides = dense(x.T)
     np.testing.assert_array_equal(y, 2 * x.T)
     assert strides.tolist() == [0, 1]
+
+
+def test_a_library_shows_its_table_alone(tmp_path):
+    """The standard library's templates have default visibility, whatever the flags say of the author's code."""
+    cc = """
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+Status words(Context&, View<const float, 1> x, View<float, 1> y) {
+  std::map<int64_t, std::vector<std::string>> held;
+  for (int64_t i = 0; i < x.shape(0); ++i) held[i % 3].emplace_back(40, 'a');
+  if (held.empty()) throw std::out_of_range("empty");
+  for (int64_t i = 0; i < x.shape(0); ++i) y(i) = static_cast<float>(held[i % 3].front().size());
+  return kOk;
+}
+"""
+    operator = declare(tmp_path / "op", "Words", "(x: f32[N]) -> (y: f32[N])", {}, cc)
+    assert operator(np.ones(4, np.float32)).tolist() == [40.0] * 4
+    library = build_library(plan_library([operator]))
+    shown = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[-1] for line in shown.splitlines()] == ["opforge_library_v1"]

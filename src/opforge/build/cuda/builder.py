@@ -111,8 +111,6 @@ def _build_with_nvcc(
     host_flags = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{include_dir()}", embedded)
     linked = (
         *link_flags(host),
-        "-Xlinker",
-        f"--version-script={include_dir() / 'opforge' / 'cuda' / 'exports.map'}",
         f"-L{toolkit.library_folder}",
         "-lcudart_static",
         "-ldl",
