@@ -25,7 +25,7 @@ struct Loaded {
 
 // opforge_kernel.data: the tuning, which the host's loader writes to, comes first.
 struct Kernel : opforge_tuning {
-  Kernel() : opforge_tuning{sizeof(opforge_tuning), 0, {}} {}
+  Kernel() : opforge_tuning{sizeof(opforge_tuning), 0, {}, 0} {}
 
   cuda::Formula formula = {};
   std::vector<opforge_dtype> dtypes, operands;  // of the type variables; of inputs, then outputs

@@ -28,6 +28,7 @@ struct Cublas {
   // The default, which has no TF32, and no sums of halves in halves.
   enum { kMath = 16 };
 
+  int (*property)(int which, int* value);
   int (*create)(void** handle);
   int (*set_stream)(void* handle, cudaStream_t stream);
   int (*set_pointer_mode)(void* handle, int mode);
@@ -47,6 +48,7 @@ struct Cublas {
     each("cublasSetMathMode", set_math_mode);
     each("cublasSetWorkspace_v2", set_workspace);
     each("cublasGemmEx_64", gemm);
+    each("cublasGetProperty", property);
   }
   int bind(void* handle, cudaStream_t stream) const {
     int status = set_stream(handle, stream);  // which forgets the workspace of an earlier call

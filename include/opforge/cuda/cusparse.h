@@ -38,6 +38,7 @@ struct Cusparse {
   // need, which CUDA limits to this many, and leave zeros, without an error, where it takes more.
   static constexpr int64_t kMostColumns = 65535;
 
+  int (*property)(int which, int* value);
   int (*create)(void** handle);
   int (*set_stream)(void* handle, cudaStream_t stream);
   int (*set_pointer_mode)(void* handle, int mode);
@@ -77,6 +78,7 @@ struct Cusparse {
     each("cusparseSDDMM", sddmm);
     each("cusparseSpMV_bufferSize", spmv_size);
     each("cusparseSpMV", spmv);
+    each("cusparseGetProperty", property);
   }
   int bind(void* handle, cudaStream_t stream) const {
     const int status = set_stream(handle, stream);

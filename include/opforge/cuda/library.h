@@ -3,12 +3,15 @@
 // is not.
 //
 //   struct Cusolver {  // what the variant needs of it; opforge/cuda/cusparse.h and cublas.h are whole ones
-//     static constexpr LibraryRow kRow = {"cuSOLVER", "libcusolver.so.12 libcusolver.so.11",
-//     "OPFORGE_CUSOLVER",
-//                                         "nvidia-cusolver"};
-//     static constexpr LibraryError kErrors[] = {{1, "CUSOLVER_STATUS_NOT_INITIALIZED",
-//     OPFORGE_STATUS_UNSUPPORTED}}; int (*create)(void** handle); int (*set_stream)(void* handle,
-//     cudaStream_t stream); int (*potrf)(void* handle, ...); template <class Each> void calls(Each each) {
+//     static constexpr LibraryRow kRow = {...};  // its name, files, variable and package
+//     static constexpr LibraryError kErrors[] = {{1, "CUSOLVER_STATUS_NOT_INITIALIZED", ...}};
+//     int (*property)(int which, int* value);  // its version: may be left out
+//     int (*create)(void** handle);
+//     int (*set_stream)(void* handle, cudaStream_t stream);
+//     int (*potrf)(void* handle, ...);
+//     template <class Each>
+//     void calls(Each each) {
+//       each("cusolverGetProperty", property);
 //       each("cusolverDnCreate", create);
 //       ...
 //     }
@@ -139,6 +142,24 @@ inline std::vector<std::string> library_folders() {
   return found;
 }
 
+// The library's version as one number, 0 where it has no call that tells.
+template <class Calls>
+auto version_of(const Calls& calls, int) -> decltype(calls.property(0, nullptr), int()) {
+  int part[3] = {};  // MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+  for (int which = 0; which < 3; ++which) {
+    if (calls.property(which, &part[which]) != 0) return 0;
+  }
+  return 1000000 * part[0] + 1000 * part[1] + part[2];
+}
+template <class Calls>
+int version_of(const Calls&, long) {
+  return 0;
+}
+inline std::string version_text(int version) {
+  return std::to_string(version / 1000000) + "." + std::to_string(version / 1000 % 1000) + "." +
+         std::to_string(version % 1000);
+}
+
 // Opens the library: the file that the environment names; else what the process has already, the packages',
 // the system's. Null where there is none that can be opened; `why` has the loader's words then.
 inline void* open_library(const LibraryRow& row, std::string* why) {
@@ -183,6 +204,7 @@ Library {  // of this kernel library: others have handles of their own
   explicit operator bool() const { return open_; }
   const Calls& calls() const { return calls_; }
   const std::string& why() const { return why_; }
+  int version() const { return version_; }
 
   void* take(int device) {
     const std::lock_guard<std::mutex> lock(guard_);
@@ -219,9 +241,11 @@ Library {  // of this kernel library: others have handles of their own
       open_ = false;
       if (why_.empty()) why_ = std::string("it has no ") + name + ": the library is too old, or another one";
     });
+    if (open_) version_ = detail::version_of(calls_, 0);
   }
 
   bool open_ = false;
+  int version_ = 0;
   Calls calls_ = {};
   std::string why_;
   std::mutex guard_;
@@ -242,6 +266,13 @@ class Use {
       absent(library.why());
       return;
     }
+    if (choice.optional > 1 && choice.optional != library.version()) {
+      miss(std::string(Calls::kRow.name) + " is " + detail::version_text(library.version()) +
+           " here, while the choice was measured with " + detail::version_text(choice.optional) +
+           "\n  to do: run `opforge tune` again");
+      return;
+    }
+    if (!optional_) tell(library.version());
     device_ = launch.context()->device.id;
     handle_ = library.take(device_);
     if (handle_ == nullptr && !made(library)) return;
@@ -294,6 +325,12 @@ class Use {
       launch_.refuse(status, text.c_str());
     }
     return false;
+  }
+
+  // Lets `opforge tune` know with which version it measures.
+  void tell(int version) const {
+    auto* tuning = static_cast<opforge_tuning*>(const_cast<void*>(launch_.context()->kernel_data));
+    if (tuning != nullptr) __atomic_store_n(&tuning->library, version, __ATOMIC_RELAXED);
   }
 
   void absent(const std::string& why) {

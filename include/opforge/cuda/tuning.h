@@ -18,7 +18,9 @@ typedef struct opforge_choice {
   int32_t threads;  /* of a block */
   int32_t items;    /* elements, or vectors, that a thread takes one after the other */
   int32_t variant;  /* 1, 2, ...: the operator's variants in the order of TUNING in its cases.py */
-  int32_t optional; /* not 0: the kernel's own ways where the variant is not to be had; 0: an error then */
+  int32_t optional; /* not 0: the kernel's own ways where the variant is not to be had; 0: an error then.
+                       Above 1: the version of the library that the variant called when it was measured
+                       (major * 1000000 + minor * 1000 + patch); with another one it is not to be had */
 } opforge_choice;
 
 /* choices[d][c] is for calls of class c on device d: see opforge::cuda::size_class. GPUs of one process may
@@ -27,6 +29,7 @@ typedef struct opforge_tuning {
   uint32_t size;  /* of this struct */
   uint32_t count; /* choices that are filled in; 0 = none, nothing need be looked up */
   opforge_choice choices[OPFORGE_TUNING_DEVICES][OPFORGE_TUNING_CLASSES];
+  int32_t library; /* written by calls whose choice is not optional: the version of the library they used */
 } opforge_tuning;
 
 #ifdef __cplusplus

@@ -36,6 +36,7 @@ __all__ = [
     "DEVICES",
     "Choice",
     "apply_stored",
+    "library_used",
     "load_choices",
     "require_writable",
     "row_name",
@@ -59,11 +60,18 @@ class Choice:
         threads: of a block.
         items: elements, or vectors of them, that a thread takes one after the other.
         variant: 1, 2, ...: the operator's variants in the order in which its cases name them.
+        library: the version of NVIDIA's library that the variant called when it was measured, as of `library_used`.
     """
 
     threads: int = 0
     items: int = 0
     variant: int = 0
+    library: int = 0
+
+    @property
+    def own(self) -> bool:
+        """Whether it leaves everything to the kernel."""
+        return not (self.threads or self.items or self.variant)
 
 
 class _Choice(ctypes.Structure):
@@ -71,7 +79,7 @@ class _Choice(ctypes.Structure):
 
 
 class _Tuning(ctypes.Structure):
-    _fields_ = (("size", c_uint32), ("count", c_uint32), ("choices", _Choice * CLASSES * DEVICES))
+    _fields_ = (("size", c_uint32), ("count", c_uint32), ("choices", _Choice * CLASSES * DEVICES), ("library", c_int32))
 
 
 def size_class(elements: int) -> int:
@@ -90,8 +98,9 @@ def set_choice(
         klass: of size.
         choice: how it is launched.
         device: the number of a device in this process; None = on all.
-        optional: where the variant is not to be had (its library is not here), the kernel's own ways serve, as a
-            choice that was stored some day should; otherwise that is the call's error.
+        optional: where the variant is not to be had (its library is not here, or another version than it was measured
+            with), the kernel's own ways serve, as a choice that was stored some day should; otherwise that is the
+            call's error.
 
     Raises:
         InternalError: the kernel cannot be tuned, or there is no such class.
@@ -99,9 +108,23 @@ def set_choice(
     table = _table(kernel)
     if table is None or not 0 <= klass < CLASSES:
         raise InternalError("a kernel without a table of choices", where="set_choice", got=f"class {klass}")
+    required = max(1, choice.library) if optional else 0
     for number in range(DEVICES) if device is None else (device,):
-        table.choices[number][klass] = _Choice(choice.threads, choice.items, choice.variant, int(optional))
+        table.choices[number][klass] = _Choice(choice.threads, choice.items, choice.variant, required)
     table.count = sum(any((c.threads, c.items, c.variant)) for row in table.choices for c in row)
+
+
+def library_used(kernel: LibraryKernel) -> int:
+    """Return the version of NVIDIA's library that calls used since this was asked last, 0 where they used none.
+
+    Calls whose choice is optional are not counted. 12.5.10 is 12005010.
+    """
+    table = _table(kernel)
+    if table is None:
+        return 0
+    version = table.library
+    table.library = 0
+    return int(version)
 
 
 def _table(kernel: LibraryKernel) -> _Tuning | None:
@@ -140,7 +163,7 @@ def load_choices(path: Path) -> dict[str, Choice]:
 
 
 def _choice(row: Mapping[str, Any]) -> Choice:
-    values = [row["threads"], row["items"], row["variant"]]
+    values = [row["threads"], row["items"], row["variant"], row.get("library", 0)]
     if any(type(v) is not int or not 0 <= v < 2**31 for v in values) or values[0] > 1024:
         raise ValueError(f"no such choice: {row}")
     return Choice(*values)

@@ -98,7 +98,7 @@ def _operator(index: int, operator: Operator, device: str) -> list[str]:
         symbol = f"{kernel_namespace(operator)}::{kernel_symbol(operator, dtypes, device)}"
         data = "nullptr"
         if device == "cuda":  # the kernel's tuning, which the loader writes to
-            lines.append(f"opforge_tuning tuning_{index}_{k} = {{sizeof(opforge_tuning), 0, {{}}}};")
+            lines.append(f"opforge_tuning tuning_{index}_{k} = {{sizeof(opforge_tuning), 0, {{}}, 0}};")
             data = f"&tuning_{index}_{k}"
         lines += [
             f"const opforge_kernel {name} = {{",

@@ -22,7 +22,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -226,15 +226,13 @@ def _may_be_kept(operator: Operator, choice: Choice) -> bool:
     kept = tuning_of(operator).get("kept", True) if operator.formula is None else True
     if isinstance(kept, bool):
         return kept
-    return not any(asdict(choice).values()) or (
-        choice.variant > 0 and variants_of(operator)[choice.variant - 1] in kept
-    )
+    return choice.own or (choice.variant > 0 and variants_of(operator)[choice.variant - 1] in kept)
 
 
 def _choices(operator: Operator, variant: str = "") -> Iterator[tuple[Choice, str]]:
     number = variants_of(operator).index(variant) + 1 if variant else 0
     for choice, text in _every_choice(operator):
-        if not variant or choice.variant == number or not any(asdict(choice).values()):
+        if not variant or choice.variant == number or choice.own:
             yield choice, text
 
 
@@ -272,8 +270,10 @@ def _best(
     runs = {}
     for text, choice in list(choices.items()):
         tuning.set_choice(kernel, klass, choice)
+        tuning.library_used(kernel)
         try:
             found = _results(session, launcher)
+            choices[text] = replace(choice, library=tuning.library_used(kernel))
             if not first:
                 first = found
             elif not _same(operator, first, found):

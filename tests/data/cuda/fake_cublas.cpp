@@ -14,6 +14,7 @@ constexpr int kInvalid = 7, kUnsupported = 15;
 
 }  // namespace
 
+FAKE_EXPORT int cublasGetProperty(int which, int* value) { return fake_property(which, value); }
 FAKE_EXPORT int cublasCreate_v2(Handle** handle) {
   if (const int status = fake_failure("cublasCreate_v2")) return status;
   *handle = new Handle;

@@ -76,6 +76,7 @@ FAKE_EXPORT void* fake_last_workspace(size_t* bytes) {
 // Called when a handle is made.
 FAKE_EXPORT void (*fake_at_create)() = nullptr;
 
+FAKE_EXPORT int cusparseGetProperty(int which, int* value) { return fake_property(which, value); }
 FAKE_EXPORT int cusparseCreate(Handle** handle) {
   if (fake_at_create != nullptr) fake_at_create();
   if (const int status = fake_failure("cusparseCreate")) return status;

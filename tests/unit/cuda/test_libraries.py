@@ -25,7 +25,7 @@ from opforge.build import abi, load_library
 from opforge.build import invoke as invoking
 from opforge.build.cuda.libraries import LIBRARIES
 from opforge.build.toolchain import find_compiler
-from opforge.build.tuning import CLASSES, Choice, set_choice
+from opforge.build.tuning import CLASSES, Choice, library_used, set_choice
 from opforge.cuda import emulate_operators
 from opforge.errors import OpforgeError, UnsupportedError
 from opforge.frameworks import numpy_host
@@ -75,10 +75,10 @@ class Kernels:
         self.path = Path(shutil.copy(emulated(operators), folder / "kernels.so"))
         self.loaded = load_library(self.path)
 
-    def run(self, operator, given, variant, *, optional=False):
+    def run(self, operator, given, variant, *, optional=False, measured=0):
         for kernel in self.loaded.operator(operator.key).kernels:
             for klass in range(CLASSES):
-                set_choice(kernel, klass, Choice(variant=variant), optional=optional)
+                set_choice(kernel, klass, Choice(variant=variant, library=measured), optional=optional)
         return numpy_host.call(operator, given, {}, library=self.loaded, device=abi.DEVICE_CUDA)
 
     def capturing(self, state):
@@ -365,6 +365,25 @@ def test_a_library_that_is_not_here(fresh, monkeypatch):
     assert hint.endswith("`opforge doctor` shows what is found")
 
 
+def test_a_choice_is_for_the_version_that_it_was_measured_with(fresh, fakes, capfd):
+    given = inputs_of(sparse_matmul, [3, 40, 1], 9, 8, "float32")
+    kernels = fresh.loaded.operator(sparse_matmul.key).kernels
+    fresh.run(sparse_matmul, given, FIXED)
+    assert sorted(map(library_used, kernels))[-2:] == [0, 12_005_010]  # the kernel of these dtypes
+    assert not any(map(library_used, kernels))
+    fakes["cusparse"].calls()
+    fresh.run(sparse_matmul, given, FIXED, optional=True, measured=12_005_010)
+    assert fakes["cusparse"].calls() and not any(map(library_used, kernels))
+    assert "cuSPARSE" not in capfd.readouterr().err
+    own = fresh.run(sparse_matmul, given, 0)
+    np.testing.assert_array_equal(fresh.run(sparse_matmul, given, FIXED, optional=True, measured=12_004_001), own)
+    assert not fakes["cusparse"].calls()
+    words = "cuSPARSE is 12.5.10 here, while the choice was measured with 12.4.1\n  to do: run `opforge tune` again"
+    assert words in capfd.readouterr().err
+    close(sparse_matmul, given, fresh.run(sparse_matmul, given, FIXED, measured=12_004_001), "float32")
+    assert fakes["cusparse"].calls()  # what is asked for by name is no matter of another day
+
+
 def test_a_library_that_lacks_a_call(fresh, fakes, monkeypatch):
     monkeypatch.setenv("OPFORGE_CUSPARSE", str(fakes["cublas"].path))
     with pytest.raises(UnsupportedError, match="it has no cusparseCreate: the library is too old, or another one"):
@@ -538,6 +557,9 @@ def test_tune_measures_the_library_beside_the_own_variants(prepared):
     row = next(r for r in json.loads(done.stdout)["rows"] if r["operator"] == sparse_matmul.key)
     assert list(row["tried"]) == ["as it is", "by rows", "merged", "cuSPARSE", "cuSPARSE, any order"]
     assert row["kept"] and row["text"] in ("as it is", "cuSPARSE")  # what else may be faster is shown only
+    assert row["choice"]["library"] == (12_005_010 if row["text"] == "cuSPARSE" else 0)
+    stored = json.loads(Path(json.loads(done.stdout)["file"]).read_text())["rows"]
+    assert all((one["choice"]["variant"] == FIXED) == (one["choice"]["library"] > 0) for one in stored.values())
 
 
 def test_tune_says_why_a_library_is_left_out(prepared):
