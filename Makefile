@@ -23,7 +23,7 @@ help:
 	@echo "make executorch  the tests of ExecuTorch, which is installed apart (requirements/executorch.txt)"
 	@echo "make tensorrt  plugins with the parts of TensorRT that work without a GPU, installed apart (requirements/tensorrt.txt)"
 	@echo "make cuda    CUDA kernels: all in the emulator, plain and under sanitizers, and all compiled with nvcc (requirements/cuda.txt)"
-	@echo "make fuzz    libFuzzer over the .bin loader and over changed programs for FUZZ_SECONDS (60); needs clang"
+	@echo "make fuzz    libFuzzer over the .bin loader, changed programs and tables of CUDA kernels for FUZZ_SECONDS (60); needs clang"
 	@echo "make cross   build for aarch64, armhf, riscv64 and compare bits there; needs cross compilers and qemu-user"
 	@echo "make sanitize  the models of the tests under the address, undefined and thread sanitizers; needs clang"
 	@echo "make device-build  the CUDA libraries for make device-check, with nvcc; ARCHITECTURES=\"sm_80 sm_90 compute_90\""

@@ -1,4 +1,6 @@
-"""Write the seed corpus of the loader fuzz target: small valid bins that touch every section and many kernels.
+"""Write the seed corpus of the fuzz targets.
+
+Small valid bins that touch every section and many kernels, and what stands behind the launcher of CUDA kernels.
 
 python -m tests.fuzz.seeds FOLDER
 """
@@ -13,7 +15,11 @@ import numpy as np
 
 from opforge.bin.packing import pack_conv16, pack_depthwise16, pack_first16, pack_matmul16
 from opforge.bin.program import GraphRef, Layout
+from opforge.build.cuda.payload import BuiltKernel, payload
+from opforge.codegen.cuda import formula_kernels
+from opforge.codegen.units import dtype_choices
 from opforge.expr import ProgramBuilder
+from tests.stub_nvrtc import product
 from tests.unit.bin.programs import Builder
 
 F32 = np.float32
@@ -224,6 +230,18 @@ def values() -> Builder:
     return b
 
 
+def kernels() -> bytes:
+    """Return a table of CUDA kernels, as it stands behind the launcher, without the trailer."""
+    images = {"sm_90": b"machine code", "compute_90": b"PTX\0"}
+    rows = []
+    for operator in (product, product.gradient_operator):
+        made = [(dtypes, formula_kernels(operator, dtypes)) for dtypes in dtype_choices(operator)]
+        rows.append(
+            (operator, [BuiltKernel(d, k, tuple(f"k{n}" for n in range(len(k.names))), images) for d, k in made])
+        )
+    return payload(("id", "1.0", "content", "build"), rows, tuple(images))[:-24]
+
+
 SEEDS = {
     "plain": plain,
     "blocked": blocked,
@@ -241,6 +259,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in SEEDS.items():
         make().save(folder / f"{name}.bin")
+    (folder / "kernels").write_bytes(kernels())
 
 
 if __name__ == "__main__":
