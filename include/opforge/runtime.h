@@ -40,6 +40,14 @@ OPFORGE_API const char* opforge_runtime_version(void);
 /* The instruction set that the kernels use here: "baseline", "v3", "v4"; aarch64 "baseline", "neon". */
 OPFORGE_API const char* opforge_runtime_isa(void);
 
+/* Has faults of kernels told on standard error from now on (SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL): which
+ * operator of a session was running on the thread, with which tensors, from which library, and how its line
+ * is found. Then follows what was set for the signal before: by default the process ends by it. Where SIGINT
+ * has a handler, the second one during one call of a kernel ends the process with 130. For sessions that are
+ * opened later; OPFORGE_REPORT_FAULTS=1 in the environment does the same when a session is opened. A program
+ * with signal handlers of its own sets them first. Harmless when repeated. */
+OPFORGE_API void opforge_report_faults(void);
+
 /* ---- threads ------------------------------------------------------------------------------------------ */
 /* The size of the one pool of this process: OPFORGE_NUM_THREADS, else what affinity and cgroup allow. */
 OPFORGE_API int32_t opforge_thread_count(void);

@@ -1,4 +1,5 @@
-// opforge-run: runs a .bin without Python. Exit status: 0 good, 1 the run failed, 2 wrong use or bad input.
+// opforge-run: runs a .bin without Python. Exit status: 0 good, 1 the run failed, 2 wrong use or bad input;
+// what crashes ends it by its signal.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -384,6 +385,7 @@ int run_model(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  opforge_report_faults();
   try {
     return run_model(parse(argc, argv));
   } catch (const std::bad_alloc&) {

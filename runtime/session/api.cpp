@@ -7,6 +7,7 @@
 #include "kernels/isa/table.h"
 #include "opforge/runtime.h"
 #include "session/caller.h"
+#include "session/faults.h"
 #include "session/guarded.h"
 #include "session/last_error.h"
 #include "threads/pool.h"
@@ -73,6 +74,7 @@ opforge_status open_session(const opforge_session_options* options, opforge_sess
     *session = nullptr;
     if (options != nullptr && options->size < kOptionsSize)
       return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "opforge_session_options.size is not set");
+    opforge::session::report_faults_if_asked();
     auto made = std::make_unique<opforge_session>();
     if (opforge_status status = open(&made->session, options_of(options), error)) return status;
     *session = made.release();

@@ -60,8 +60,15 @@ Status PluginKernel::prepare(const Program& program, const opforge_operator& op,
     for (const detail::Dim& dim : output.dims)
       decides_shapes = decides_shapes || dim.kind == detail::Dim::kAny;
   }
-  if (read_attributes(program, node, error)) return *error;
-  return choose(program, node, error);
+  if (read_attributes(program, node, error) || choose(program, node, error)) return *error;
+  std::string output;
+  for (uint32_t k = 0; k < node.record->outputs && output.empty(); ++k) {
+    if (node.outputs[k] < 0) continue;
+    const StringView view = program.text(program.values[node.outputs[k]].name);
+    output.assign(view.data, static_cast<size_t>(view.size));
+  }
+  names = lasting_names(op.domain, op.name, output, reinterpret_cast<const void*>(kernel->run));
+  return OPFORGE_STATUS_OK;
 }
 
 Status PluginKernel::read_attributes(const Program& program, const NodeInfo& node, Error* error) {

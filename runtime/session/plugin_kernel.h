@@ -7,6 +7,7 @@
 
 #include "opforge/detail/infer.h"
 #include "opforge/detail/signature.h"
+#include "session/faults.h"
 #include "session/model.h"
 
 namespace opforge::session {
@@ -15,6 +16,7 @@ struct PluginKernel {
   const opforge_operator* row = nullptr;
   const opforge_kernel* kernel = nullptr;
   std::string name;
+  const KernelNames* names = nullptr;  // null where nobody asked for them
   detail::Signature signature;
   std::vector<detail::AttributeValue> values;
   std::unique_ptr<detail::PackedAttributes> attributes;

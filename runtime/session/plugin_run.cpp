@@ -1,6 +1,7 @@
 // plugin_run.cpp: calls a library's kernel through the ABI, with the session's threads.
 #include <cstdlib>
 
+#include "session/faults.h"
 #include "session/plan.h"
 #include "session/plugin.h"
 #include "session/plugin_kernel.h"
@@ -15,6 +16,7 @@ struct Call {
   opforge_context context = {};
   Error* error = nullptr;
   int32_t threads = 1;
+  KernelCall told;
   std::vector<std::unique_ptr<void, decltype(&std::free)>> scratch;
   opforge_tensor* outputs = nullptr;
   // Only where the kernel decides shapes:
@@ -25,9 +27,27 @@ struct Call {
 
 Call* call_of(opforge_context* context) { return static_cast<Call*>(context->host); }
 
+// Threads that help a call are in it too.
+struct Shared {
+  opforge_range_fn body;
+  void* user;
+  KernelCall* told;
+};
+void share(void* user, int64_t begin, int64_t end) {
+  const Shared& shared = *static_cast<const Shared*>(user);
+  const InKernel here(shared.told);
+  shared.body(shared.user, begin, end);
+}
+
 opforge_status context_parallel(opforge_context* context, int64_t n, int64_t grain, opforge_range_fn body,
                                 void* user) {
-  parallel_for(n, grain, body, user, call_of(context)->threads);
+  Call* call = call_of(context);
+  if (call->told.names == nullptr) {
+    parallel_for(n, grain, body, user, call->threads);
+    return OPFORGE_STATUS_OK;
+  }
+  Shared shared = {body, user, &call->told};
+  parallel_for(n, grain, share, &shared, call->threads, reinterpret_cast<uint64_t>(body));
   return OPFORGE_STATUS_OK;
 }
 
@@ -171,6 +191,8 @@ Status invoke(const PluginKernel& kernel, const Tensor* inputs, int32_t n_inputs
   call->outputs = out.get()->tensors;
   call->n_tensors = out.get()->n_tensors;
   call->error->status = OPFORGE_STATUS_OK;
+  call->told = {kernel.names, in.get(), out.get()};
+  const InKernel here(&call->told);
   const Status status = kernel.kernel->run(&context, in.get(), out.get(), kernel.attributes->data());
   if (status != OPFORGE_STATUS_OK && call->error->status != status) {
     call->error->fail(status, "the kernel of %s failed", kernel.name.c_str());

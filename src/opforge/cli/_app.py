@@ -1,6 +1,7 @@
 """The click group that finds commands by file name, and the exit codes.
 
-0 good; 1 a check, comparison or stress failed; 2 wrong use or bad input; 70 a fault of opforge; 130 interrupted.
+0 good; 1 a check, comparison or stress failed; 2 wrong use or bad input; 70 a fault of opforge; 130 interrupted. A
+kernel that crashes outside of a check ends the process by its signal, after the runtime has told which one it was.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TextIO
 import click
 
 import opforge
+from opforge._environment import report_faults
 from opforge._quiet import quiet_commands
 from opforge.cli._output import print_json
 from opforge.errors import CheckFailure, InternalError, OpforgeError
@@ -102,6 +104,8 @@ _FORKED = "os.fork() was called"
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     quiet_commands()
+    if arguments is None:  # the process is this command's alone
+        report_faults()
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words
     with warnings.catch_warnings():

@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from opforge._environment import report_faults
 from opforge._quiet import quiet_commands
 from opforge.verify._spawn import end_with_parent
 
@@ -22,6 +23,7 @@ __all__ = ["main"]
 def main() -> None:
     """Answer jobs until the other side closes."""
     end_with_parent()
+    report_faults()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)  # a compiler that outlives this process must not hold it open
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a script says again what it said before

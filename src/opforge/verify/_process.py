@@ -13,14 +13,13 @@ from typing import Any
 from opforge.engines import TensorInfo
 from opforge.errors import EngineCrash, UnsupportedError
 from opforge.verify._packed import unpacked
-from opforge.verify._signals import ended
+from opforge.verify._signals import ended, last_words
 from opforge.verify._spawn import spawn
 
 __all__ = ["EngineProcess"]
 
 _PATIENCE = 5.0
 """Seconds that a process may take to end when it is told to."""
-_WORDS = 300
 
 
 class EngineProcess:
@@ -117,8 +116,8 @@ class EngineProcess:
             status = self._process.wait()
         how = f"crashed, signal {-status} ({ended(status)})" if status < 0 else f"ended with {ended(status)}"
         self._log.seek(0)
-        said = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
-        return EngineCrash(how, where=self.engine, got=said[-1][:_WORDS] if said else "no word on its error output")
+        said = last_words(self._log.read().decode(errors="replace"))
+        return EngineCrash(how, where=self.engine, got=said or "no word on its error output")
 
 
 class _Loaded:

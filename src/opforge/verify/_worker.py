@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from opforge._environment import report_faults
 from opforge.verify._spawn import end_with_parent
 
 __all__ = ["main"]
@@ -16,6 +17,7 @@ __all__ = ["main"]
 def main() -> None:
     """Answer requests until the other side closes: ("start", ...), ("load", ...), ("run", ...)."""
     end_with_parent()
+    report_faults()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
     os.dup2(2, 1)  # what an engine prints is none of the user's output
     served = _Served()

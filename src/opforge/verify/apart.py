@@ -21,7 +21,7 @@ from opforge.verify._declared import import_paths
 from opforge.verify._jobs import Job
 from opforge.verify._rows import Row
 from opforge.verify._sending import Followed, SilentError, send_check
-from opforge.verify._signals import CAUSES, ended
+from opforge.verify._signals import CAUSES, ended, last_words
 from opforge.verify._spawn import spawn
 from opforge.verify.hosts import known_hosts
 
@@ -34,7 +34,6 @@ PATIENCE: Final = 600.0
 """Seconds without a word from a check after which it is taken to hang: compilers of large kernels take minutes."""
 _GRACE: Final = 3.0
 """Seconds that a process may take to end when it is told to."""
-_WORDS: Final = 300
 
 
 class CheckProcess:
@@ -161,8 +160,7 @@ def _crash(job: Job, report: CheckReport, followed: Followed, code: int, words: 
     name = ended(code)
     cause = CAUSES.get(name)
     head = f"{job.name} CRASHED the process ({name}){_during(followed)}{f': {cause}' if cause else ''}"
-    said = [line.strip() for line in words.splitlines() if line.strip()]
-    return _ended(job, report, followed, head, said[-1][:_WORDS] if said else "", job.find)
+    return _ended(job, report, followed, head, last_words(words), job.find)
 
 
 def _hung(job: Job, report: CheckReport, followed: Followed, patience: float) -> Row:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from opforge._environment import report_faults
 from opforge.errors import OpforgeError
 from opforge.verify._spawn import end_with_parent
 from opforge.verify.stress._calls import Results, Tally, call_alone, call_together, first_results
@@ -76,6 +77,7 @@ def main(folder: str, descriptor: str) -> None:
     """Do the work; see the module."""
     faulthandler.enable()
     end_with_parent()
+    report_faults()
     spec = Spec.from_json(sys.stdin.readline())
     watched = _Watched(Path(folder), int(descriptor), max(1, spec.threads))
     threading.Thread(target=_await_stop, args=(watched.stop,), daemon=True).start()
