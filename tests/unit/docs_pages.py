@@ -26,6 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))
+from tests.notices import without_notices  # noqa: E402
+
+sys.path.pop()  # what pages import is opforge, not this repository
 _FENCE = re.compile(r"^(\s*)```(.*)$")
 _FILE = re.compile(r"^(?:#|//) ([\w./-]+\.\w+)$")
 
@@ -136,7 +140,7 @@ class _Runner:
         if done.returncode != int(block.option("exit") or 0):
             self.fail(block, f"exit status {done.returncode}:\n{done.stdout}{done.stderr}")
         # Of what succeeds the page shows results; warnings of other packages differ from machine to machine.
-        self.printed = done.stdout + (done.stderr if done.returncode else "")
+        self.printed = done.stdout + (without_notices(done.stderr) if done.returncode else "")
 
     def run(self) -> None:
         checkable = False

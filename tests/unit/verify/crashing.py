@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import opforge as of
+from tests.notices import without_notices
 
 FAR = "*(&y(0) + (int64_t{1} << 44)) = x(0);"  # no process has memory there
 ABORT = 'std::fputs("the kernel gives up\\n", stderr); std::abort();'
@@ -68,7 +69,7 @@ def start(folder, *words, **options):
 
 
 def run(folder, *words):
-    """Run Python to its end: exit code, standard output, standard error."""
+    """Run Python to its end: exit code, standard output, standard error but for notices of builds."""
     process = start(folder, *words)
     out, err = process.communicate(timeout=900)
-    return process.returncode, out, err
+    return process.returncode, out, without_notices(err)
