@@ -7,6 +7,7 @@ NumPy alone, which has no threads that the child would miss.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -125,6 +126,7 @@ def check_forked(job: Job, report: CheckReport) -> bool:
     sys.stderr.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python and JAX warn of threads, which the child does not need
+        gc.freeze()  # what the child would collect of ours might wait for threads that it has not
         child = os.fork()
     if child == 0:
         code = 1
@@ -138,6 +140,7 @@ def check_forked(job: Job, report: CheckReport) -> bool:
             code = 0
         finally:
             os._exit(code)  # nothing of the parent's is cleaned up here
+    gc.unfreeze()
     theirs.close()
     followed, ending = Followed(report), None
     try:
