@@ -45,7 +45,7 @@ std::atomic<bool> reporting{false};
 bool terminal = false;
 pthread_key_t running;  // const KernelCall* of a thread
 std::atomic<const KernelNames*> last{nullptr};
-std::atomic<uint64_t> calls{0}, interrupted{0};
+std::atomic<unsigned long> calls{0}, interrupted{0};
 struct sigaction before[kCount], before_interrupt;
 alignas(16) char stack[kStack];  // for a thread that has used up its own
 
@@ -130,10 +130,10 @@ void tell(const Fault& fault, const siginfo_t& info) {
 
 void on_fault(int number, siginfo_t* info, void*) {
   const int kept = errno;
-  static std::atomic<bool> told{false};
+  static std::atomic<int32_t> told{0};  // a word: riscv64 exchanges no bytes without a library
   for (size_t k = 0; k < kCount; ++k) {
     if (kFaults[k].number != number) continue;
-    if (!told.exchange(true)) tell(kFaults[k], *info);
+    if (told.exchange(1) == 0) tell(kFaults[k], *info);
     ::sigaction(number, &before[k], nullptr);
   }
   // What the processor found comes again by itself; what was sent has to be sent again, to come when this

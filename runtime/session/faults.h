@@ -25,7 +25,7 @@ const KernelNames* lasting_names(const std::string& domain, const std::string& n
 struct KernelCall {
   const KernelNames* names = nullptr;
   const opforge_arguments *inputs = nullptr, *outputs = nullptr;
-  uint64_t number = 0;  // set by the first InKernel
+  unsigned long number = 0;  // set by the first InKernel
 };
 
 // From here on the calling thread works for a call, until this ends; nothing is done where nobody asked.
