@@ -29,7 +29,7 @@ _COMMANDS = Path(__file__).parent / "commands"
 # The order in which a newcomer meets them; commands that are not named here follow by name.
 _ORDER = (
     "new", "check", "build", "occupancy", "tune", "export", "simplify", "compile", "run", "compare", "bench", "profile",
-    "stress", "monitor", "report", "pipeline",
+    "stress", "monitor", "report", "pipeline", "checklist",
     "inspect", "doctor",
 )  # fmt: skip
 _EPILOG = """\b

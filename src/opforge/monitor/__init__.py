@@ -5,7 +5,7 @@ from opforge.monitor._log import Log, logs_of, read_log
 from opforge.monitor._metrics import METRICS, Metric
 from opforge.monitor._report import Limits, LogReport, OperatorChange, baseline, judge
 from opforge.monitor._serve import Collector, Server, serve
-from opforge.monitor._watch import Monitor, metrics_text, watch, write_textfile
+from opforge.monitor._watch import Monitor, fingerprint, metrics_text, watch, write_textfile
 
 __all__ = [
     "METRICS",
@@ -19,6 +19,7 @@ __all__ = [
     "Server",
     "baseline",
     "dashboard",
+    "fingerprint",
     "judge",
     "logs_of",
     "metrics_text",

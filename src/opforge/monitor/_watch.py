@@ -23,7 +23,7 @@ from opforge.monitor._metrics import METRICS, Family, Sample, buckets_of, merged
 from opforge.profiling._runtime import calls_of
 from opforge.verify.stress import Histogram, resident_bytes
 
-__all__ = ["Monitor", "families", "metrics_text", "watch", "write_textfile"]
+__all__ = ["Monitor", "families", "fingerprint", "metrics_text", "watch", "write_textfile"]
 
 _DIGITS = 2
 """Of latencies: 1 %; a histogram takes 37 kB."""
@@ -48,7 +48,7 @@ class Monitor:
         self.session = session
         self.name = name
         self.log = log
-        self._fingerprint = _fingerprint(session.path)
+        self._fingerprint = fingerprint(session.path)
         self._every = self._now_every = every
         self._kinds = session.node_times()
         self._operators = [f"{kind.domain}::{kind.op}" if kind.domain else kind.op for kind in self._kinds]
@@ -275,7 +275,7 @@ def _latency(histogram: Histogram) -> dict[str, float]:
     return {**found, "max": histogram.max, "mean": histogram.mean}
 
 
-def _fingerprint(path: Path) -> str:
+def fingerprint(path: Path) -> str:
     """Tell files apart by the checksums of their sections, without reading the weights."""
     return f"{crc32c(str([(s.name, s.size, s.crc) for s in read_table(path).sections]).encode()):08x}"
 

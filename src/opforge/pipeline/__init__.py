@@ -5,9 +5,28 @@ Each step is a command of opforge, run in a process of its own; its JSON and wha
 
 from __future__ import annotations
 
+from opforge.pipeline._checklist import CHECKLIST, STAGES, Answer, Item, as_dict, checklist, open_folder
 from opforge.pipeline._commands import FAULTS, Ended, run_command
 from opforge.pipeline._record import RECORD
 from opforge.pipeline._run import Pipeline, StepResult, run
 from opforge.pipeline._steps import STEPS, Settings, Step
 
-__all__ = ["FAULTS", "RECORD", "STEPS", "Ended", "Pipeline", "Settings", "Step", "StepResult", "run", "run_command"]
+__all__ = [
+    "CHECKLIST",
+    "FAULTS",
+    "RECORD",
+    "STAGES",
+    "STEPS",
+    "Answer",
+    "Ended",
+    "Item",
+    "Pipeline",
+    "Settings",
+    "Step",
+    "StepResult",
+    "as_dict",
+    "checklist",
+    "open_folder",
+    "run",
+    "run_command",
+]
