@@ -6,6 +6,8 @@
 using opforge::Error;
 using opforge::Tensor;
 using opforge::session::guarded;
+using opforge::session::needed;
+using opforge::session::needed_list;
 using opforge::session::Recorder;
 using opforge::session::Session;
 
@@ -20,6 +22,7 @@ opforge_status check_node(const Session& session, int32_t node, Error* error) {
 }  // namespace
 
 void opforge_session_profile(opforge_session* session, int32_t on) {
+  if (session == nullptr) return;
   if (on != 0)
     session->session.recorder().start(0, 1);
   else
@@ -28,6 +31,7 @@ void opforge_session_profile(opforge_session* session, int32_t on) {
 
 opforge_status opforge_session_profile_events(opforge_session* session, int64_t most, int32_t every) {
   return guarded([&](Error* error) -> opforge_status {
+    if (opforge_status status = needed(session, "session", error)) return status;
     constexpr int64_t kMost = int64_t{1} << 26;
     if (most < 0 || most > kMost) {
       return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "a profile cannot keep so many events")
@@ -46,6 +50,7 @@ opforge_status opforge_session_profile_events(opforge_session* session, int64_t 
 
 int64_t opforge_session_events(opforge_session* session, opforge_event* events, int64_t capacity,
                                int64_t* lost) {
+  if (session == nullptr) return 0;
   Recorder& recorder = session->session.recorder();
   if (events == nullptr || capacity <= 0) return static_cast<int64_t>(recorder.count());
   int64_t count = 0;
@@ -60,6 +65,8 @@ int64_t opforge_session_events(opforge_session* session, opforge_event* events, 
 opforge_status opforge_session_node_time(const opforge_session* session, int32_t node,
                                          opforge_node_time* time) {
   return guarded([&](Error* error) -> opforge_status {
+    if (opforge_status status = needed(session, "session", error)) return status;
+    if (opforge_status status = needed(time, "time", error)) return status;
     Session& s = const_cast<opforge_session*>(session)->session;
     if (opforge_status status = check_node(s, node, error)) return status;
     s.node_time(static_cast<uint32_t>(node), time);
@@ -70,6 +77,9 @@ opforge_status opforge_session_node_time(const opforge_session* session, int32_t
 opforge_status opforge_session_node_tensors(const opforge_session* session, int32_t node,
                                             opforge_node_tensor* tensors, int32_t capacity, int32_t* count) {
   return guarded([&](Error* error) -> opforge_status {
+    if (opforge_status status = needed(session, "session", error)) return status;
+    if (opforge_status status = needed(count, "count", error)) return status;
+    if (opforge_status status = needed_list(tensors, capacity, "tensors", error)) return status;
     Session& s = const_cast<opforge_session*>(session)->session;
     if (opforge_status status = check_node(s, node, error)) return status;
     const std::vector<Tensor> found = s.node_tensors(static_cast<uint32_t>(node));

@@ -23,7 +23,7 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 int32_t index_of(const std::vector<ValueText>& values, const char* name) {
-  for (size_t k = 0; k < values.size(); ++k) {
+  for (size_t k = 0; name != nullptr && k < values.size(); ++k) {
     if (values[k].name == name) return static_cast<int32_t>(k);
   }
   return -1;
@@ -32,6 +32,7 @@ int32_t index_of(const std::vector<ValueText>& values, const char* name) {
 opforge_status unknown_name(const char* what, const char* name, const std::vector<ValueText>& values,
                             Error* error) {
   const std::vector<std::string> names = names_of(values);
+  if (name == nullptr) name = "(NULL)";
   const std::string nearest = nearest_name(name, names);
   error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "there is no such %s", what)
       .wanted("%s", joined(names).c_str())
@@ -73,6 +74,11 @@ Status to_tensor(const opforge_tensor& from, const std::string& name, Tensor* to
         .at("'%s'", name.c_str())
         .wanted("at most %d", kMaxRank)
         .found("%d", from.ndim);
+  }
+  if (from.shape == nullptr && from.ndim > 0) {
+    return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "a tensor has no shape")
+        .at("'%s'", name.c_str())
+        .wanted("%d numbers", from.ndim);
   }
   to->dtype = from_dlpack(from.dtype);
   to->shape.rank = from.ndim;

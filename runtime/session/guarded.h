@@ -12,6 +12,22 @@ struct opforge_session {
 
 namespace opforge::session {
 
+// A pointer of the API that must be there, by the name that the header gives it.
+inline opforge_status needed(const void* pointer, const char* name, Error* error) {
+  if (pointer != nullptr) return OPFORGE_STATUS_OK;
+  return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "%s is NULL", name);
+}
+
+// A list of the API: NULL is right for one without entries only.
+inline opforge_status needed_list(const void* list, int32_t count, const char* name, Error* error) {
+  if (count >= 0 && (count == 0 || list != nullptr)) return OPFORGE_STATUS_OK;
+  if (count < 0) {
+    return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "the number of %s is negative", name)
+        .found("%d", count);
+  }
+  return error->fail(OPFORGE_STATUS_INVALID_ARGUMENT, "%s is NULL", name).wanted("a list of %d", count);
+}
+
 // Runs body; bad_alloc and the like become statuses.
 template <class Body>
 opforge_status guarded(Body&& body) {

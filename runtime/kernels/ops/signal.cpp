@@ -134,9 +134,10 @@ struct StftPlan {
 template <class Context>
 bool stft_plan(const Context& c, StftPlan* p) {
   const Shape& x = c.inputs[0].shape;
-  if (x.rank != 3 || (x[2] != 1 && x[2] != 2)) return false;
+  // Rank 2 is a real signal without the last dimension, as the older exporter of PyTorch writes it.
+  if (x.rank != 2 && (x.rank != 3 || (x[2] != 1 && x[2] != 2))) return false;
   p->length = x[1];
-  p->complex = x[2] == 2;
+  p->complex = x.rank == 3 && x[2] == 2;
   p->n = p->length;
   if (given(c, 2)) {
     if (c.inputs[2].dtype != c.inputs[0].dtype || c.inputs[2].shape.rank != 1 || !is_plain(c.inputs[2]))

@@ -41,6 +41,12 @@ def test_from_plain_c(tmp_path: Path) -> None:
     assert (result.stdout, result.returncode) == ("good\n", 0)
 
 
+@pytest.mark.compiler
+def test_what_a_c_caller_leaves_out_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    result = run_c("runtime_absent.c", tmp_path, transposed(tmp_path))
+    assert (result.stdout, result.returncode) == ("good\n", 0)
+
+
 def appending(folder: Path) -> Path:
     """A sequence to which a tensor is added, and an optional that passes through."""
     b = Builder()
