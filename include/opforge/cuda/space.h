@@ -252,7 +252,7 @@ inline opforge_status bind(const FormulaShape& formula, const opforge_arguments*
     const opforge_attribute& attribute = attributes[k];
     const bool is_float = attribute.kind == OPFORGE_ATTRIBUTE_FLOAT;
     space->real[k] = is_float ? attribute.value.f : static_cast<double>(attribute.value.i);
-    space->integer[k] = is_float ? static_cast<int64_t>(attribute.value.f) : attribute.value.i;
+    space->integer[k] = is_float ? 0 : attribute.value.i;  // a float may be more than an integer can be
   }
   return OPFORGE_STATUS_OK;
 }

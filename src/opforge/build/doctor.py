@@ -19,7 +19,7 @@ from opforge.build.cuda.builder import cuda_compiler, find_host_compiler
 from opforge.build.cuda.launcher import find_launcher
 from opforge.build.cuda.libraries import LIBRARIES, DeviceLibrary
 from opforge.build.cuda.nvrtc import find_nvrtc
-from opforge.build.cuda.toolkit import driver_release, find_toolkit
+from opforge.build.cuda.toolkit import Misfit, find_toolkit
 from opforge.build.cuda_driver import find_devices
 from opforge.build.flags import default_profile
 from opforge.build.jit import jit_mode
@@ -138,18 +138,16 @@ def _cuda() -> DoctorRow:
         host = find_host_compiler(toolkit)
     except ToolchainError as error:
         return DoctorRow("CUDA compiler", "optional", f"{error.what}\n{error.got}", error.hint or "")
-    return _serves(
-        "CUDA compiler", f"{toolkit}, with {host.kind} {host.version}", toolkit.runs_here, "install a toolkit"
-    )
+    return _serves("CUDA compiler", f"{toolkit}, with {host.kind} {host.version}", toolkit.misfit, "install a toolkit")
 
 
-def _serves(name: str, detail: str, runs_here: bool, hint: str) -> DoctorRow:
-    """Say whether what a compiler builds runs on this machine's driver."""
-    driver = driver_release()
-    if driver is None or runs_here:
+def _serves(name: str, detail: str, misfit: Misfit | None, hint: str) -> DoctorRow:
+    """Say whether what a compiler builds runs on this machine."""
+    if misfit is None:
         return DoctorRow(name, "ok", detail)
-    detail += f"\nthe driver here serves CUDA {driver[0]}.{driver[1]}: what it builds does not run on this machine"
-    return DoctorRow(name, "optional", detail, f"update the driver, or {hint} of CUDA {driver[0]}")
+    detail += f"\n{misfit.reason}: what it builds does not run on this machine"
+    before = "update the driver, or " if misfit.by_driver else ""
+    return DoctorRow(name, "optional", detail, f"{before}{hint} of {misfit.wanted}")
 
 
 def _nvrtc() -> DoctorRow:
@@ -157,7 +155,7 @@ def _nvrtc() -> DoctorRow:
         nvrtc = find_nvrtc()
     except ToolchainError as error:
         return DoctorRow("NVRTC", "optional", f"{error.what}\n{error.got}", error.hint or "")
-    return _serves("NVRTC", str(nvrtc), nvrtc.runs_here, "install nvidia-cuda-nvrtc")
+    return _serves("NVRTC", str(nvrtc), nvrtc.misfit, "install nvidia-cuda-nvrtc")
 
 
 def _cuda_kernels() -> DoctorRow:

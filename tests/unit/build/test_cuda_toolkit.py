@@ -55,8 +55,8 @@ def toolkit(tmp_path, monkeypatch):
     found.forget_toolkit()
 
 
-def tool(root, name, version):
-    script(root / "bin", name, f'echo "Cuda compilation tools, release 13.0, V{version}"; echo "sm_80 sm_90"')
+def tool(root, name, version, known="sm_80 sm_90"):
+    script(root / "bin", name, f'echo "Cuda compilation tools, release 13.0, V{version}"; echo "{known}"')
 
 
 def refused() -> ToolchainError:
@@ -166,7 +166,23 @@ def test_of_several_the_one_that_the_driver_runs(two_toolkits, monkeypatch, driv
     rows = () if driver is None else (Device(0, "GPU", 90, 1, 1, 1, driver),)
     monkeypatch.setattr(found, "find_devices", lambda: Found(rows))
     assert find_toolkit().root == two_toolkits[taken]
-    assert find_toolkit().runs_here == (driver != "11080")
+    assert (find_toolkit().misfit is None) == (driver != "11080")
+
+
+def test_of_several_the_one_that_makes_code_for_the_gpu(two_toolkits, monkeypatch):
+    tool(two_toolkits[1], "nvcc", "12.8.93", "sm_50 sm_70 sm_90")
+    monkeypatch.setattr(found, "find_devices", lambda: Found((Device(0, "GPU", 70, 1, 1, 1, "13000"),)))
+    assert find_toolkit().root == two_toolkits[1]
+
+
+def test_doctor_says_that_the_gpu_is_too_old(toolkit, monkeypatch):
+    monkeypatch.setattr(found, "find_devices", lambda: Found((Device(0, "GPU", 70, 1, 1, 1, "13000"),)))
+    row = doctor._cuda()
+    assert row.state == "optional"
+    assert row.detail.endswith(
+        "\nthe GPU here is an sm_70, the oldest that it knows is sm_80: what it builds does not run on this machine"
+    )
+    assert row.hint == "install a toolkit of CUDA 12"
 
 
 def test_doctor_says_that_the_driver_is_too_old(toolkit, monkeypatch):
@@ -285,7 +301,8 @@ def test_a_host_compiler_that_nvcc_takes(toolkit, tmp_path, monkeypatch):
         (["sm_80", "sm_90"], ("sm_80", "sm_90", "compute_90")),
         (["90", "8.0"], ("sm_80", "sm_90", "compute_90")),
         (["10.0", "sm_80"], ("sm_80", "sm_100", "compute_100")),
-        (["sm_90a"], ("sm_90a", "compute_90a")),
+        (["sm_90a"], ("sm_90a",)),  # no other GPU could take its PTX
+        (["sm_100f", "sm_80"], ("sm_80", "sm_100f", "compute_80")),
         (["sm_80", "compute_80"], ("sm_80", "compute_80")),
         (["compute_75"], ("compute_75",)),
     ],
@@ -302,13 +319,20 @@ def test_architectures_of_this_machine(monkeypatch):
 
     assert devices() == ("sm_80", "sm_90", "compute_90")
     assert devices(89, 89, 80) == ("sm_80", "sm_89", "compute_89")
-    assert devices(130) == ("sm_80", "sm_90", "compute_90")  # a device newer than the compiler takes the PTX
+    assert devices(130) == ("compute_100",)  # a device newer than the compiler takes the PTX
+    assert devices(130, 90) == ("sm_90", "compute_100")
+    assert devices(87) == ("compute_86",)
+    assert devices(70, 90) == ("sm_90", "compute_90")
+    words = r"no code for the GPU here(?s:.*)knows sm_60, sm_70\n(?s:.*)from sm_75 on(?s:.*)nvidia-cuda-nvrtc-cu12"
+    with pytest.raises(ToolchainError, match=words):
+        devices(70, 60)
 
 
-@pytest.mark.parametrize("wanted", [["sm_70"], ["hopper"], ["sm_90b"], [""]])
+@pytest.mark.parametrize("wanted", [["sm_70"], ["hopper"], ["sm_90b"], ["sm_80a"], [""]])
 def test_no_such_architecture(wanted):
-    with pytest.raises(ArgumentError, match=r"no architecture that this compiler knows(?s:.*)sm_75, sm_80"):
+    with pytest.raises(ArgumentError, match=r"no architecture that this compiler knows(?s:.*)sm_75, sm_80") as failed:
         chosen_architectures(wanted, KNOWN)
+    assert ("CUDA 12 for those from sm_50 on" in str(failed.value)) == (wanted == ["sm_70"])
 
 
 def test_no_architecture():
@@ -324,7 +348,7 @@ def test_flags_of_architectures():
         "arch=compute_90,code=compute_90",
     ]
     assert gencode(chosen, together=True) == ["-gencode", "arch=compute_80,code=[sm_80,sm_90,compute_80]"]
-    assert "arch=compute_90a,code=sm_90a" in gencode(("sm_90a", "compute_90a"), together=True)
+    assert gencode(("sm_90a",), together=True) == ["-gencode", "arch=compute_90a,code=sm_90a"]
 
 
 def test_the_plan_of_the_library_beside():

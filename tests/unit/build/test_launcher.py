@@ -102,7 +102,7 @@ def test_hosts_get_it_where_there_is_no_nvcc(nvrtc):
 def test_which_compiler_is_taken(monkeypatch):
     chosen = []
     use_stub_nvrtc(StubNvrtc(), monkeypatch.setattr, nvcc=True)
-    toolkit = SimpleNamespace(runs_here=True)
+    toolkit = SimpleNamespace(misfit=None)
     monkeypatch.setattr(of_builder, "find_toolkit", lambda: toolkit)
     monkeypatch.setattr(of_builder, "find_host_compiler", lambda toolkit: "a compiler")
     monkeypatch.setattr(of_builder, "_build_with_nvcc", lambda *_: chosen.append("nvcc"))
@@ -110,7 +110,7 @@ def test_which_compiler_is_taken(monkeypatch):
     for value in ("", "auto", "nvcc", "nvrtc"):
         monkeypatch.setenv("OPFORGE_CUDA_COMPILER", value)
         build()
-    toolkit.runs_here = False  # nvcc is too new for the driver, NVRTC is not
+    toolkit.misfit = "too new"  # nvcc is too new for the driver, NVRTC is not
     monkeypatch.setenv("OPFORGE_CUDA_COMPILER", "auto")
     build()
     build("sm_90")  # for another machine, perhaps
@@ -164,7 +164,7 @@ def test_where_headers_lie(tmp_path, monkeypatch, library, headers):
     found = []
     monkeypatch.setattr("opforge.build.cuda.nvrtc._libraries", lambda: [made])
     monkeypatch.setattr("opforge.build.cuda.nvrtc.Nvrtc", lambda *given: found.append(given) or StubNvrtc())
-    assert find_nvrtc.__wrapped__().runs_here
+    assert find_nvrtc.__wrapped__().misfit is None
     assert found == [(made, (tmp_path / headers,))]
 
 
@@ -256,7 +256,7 @@ def test_doctor_says_which_compiler_will_be_taken(nvrtc, monkeypatch):
     monkeypatch.setattr("opforge.build.doctor.find_nvrtc", find_nvrtc.__wrapped__)
     monkeypatch.setattr("opforge.build.cuda.nvrtc._libraries", list)
     assert (row().state, row().hint) == ("optional", "pip install 'opforge[cuda]'")
-    monkeypatch.setattr("opforge.build.doctor.find_toolkit", lambda: SimpleNamespace(runs_here=True))
+    monkeypatch.setattr("opforge.build.doctor.find_toolkit", lambda: SimpleNamespace(misfit=None))
     host = SimpleNamespace(kind="gcc", version="14")
     monkeypatch.setattr("opforge.build.doctor.find_host_compiler", lambda _: host)
     assert row().detail == "nvcc compiles them"

@@ -117,6 +117,14 @@ SERVES = [
     ("sm_120", 121, True),
     ("sm_120 compute_120", 90, False),  # what the device check builds to be refused; sm_75 would bring PTX for all
     ("sm_75 compute_75", 90, True),
+    ("sm_80 sm_86", 87, False),  # machine code of cards is not for Orin, nor the other way
+    ("sm_80 sm_87", 87, True),
+    ("sm_87", 89, False),
+    ("sm_80 compute_80", 87, True),
+    ("compute_87", 89, True),
+    ("sm_70", 72, False),
+    ("sm_100f", 101, False),
+    ("sm_101", 110, True),
     ("sm_12", 120, False),
     ("nonsense", 80, False),
 ]

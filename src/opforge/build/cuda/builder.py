@@ -69,7 +69,13 @@ def build_cuda_library(
             raise
         missing = error
     else:
-        if wanted == "nvcc" or toolkit.runs_here or architectures or plan.kernel_operators or not nvrtc_runs_here():
+        if (
+            wanted == "nvcc"
+            or toolkit.misfit is None
+            or architectures
+            or plan.kernel_operators
+            or not nvrtc_runs_here()
+        ):
             return _build_with_nvcc(plan, toolkit, host, architectures, profile, extra)
         return build_with_nvrtc(plan, architectures=architectures)
     try:

@@ -47,10 +47,10 @@ def find_launcher() -> Path:
 
 
 def nvrtc_runs_here() -> bool:
-    """Return whether there is an NVRTC whose code this machine's driver runs, and what launches it."""
+    """Return whether there is an NVRTC whose code this machine runs, and what launches it."""
     try:
         find_launcher()
-        return find_nvrtc().runs_here
+        return find_nvrtc().misfit is None
     except ToolchainError:
         return False
 
@@ -63,7 +63,8 @@ def build_with_nvrtc(plan: LibraryPlan, *, architectures: Sequence[str] | None =
         architectures: as of `chosen_architectures`.
 
     Raises:
-        ToolchainError: there is no NVRTC, the launcher is missing, or an operator is no formula.
+        ToolchainError: there is no NVRTC, or none for the GPU here, the launcher is missing, or an operator is no
+            formula.
         ArgumentError: an architecture that NVRTC does not know.
         BuildError: NVRTC refuses a kernel.
     """

@@ -16,7 +16,7 @@ from typing import Final
 
 from opforge._paths import include_dir
 from opforge.build.cache import Made, open_cache
-from opforge.build.cuda.toolkit import driver_release, toolkit_candidates
+from opforge.build.cuda.toolkit import Misfit, misfit, toolkit_candidates
 from opforge.codegen.cuda import formula_kernels
 from opforge.errors import BuildError, Candidate, ToolchainError
 from opforge.schema.dtypes import DType
@@ -119,10 +119,9 @@ class Nvrtc:
         return major, minor
 
     @property
-    def runs_here(self) -> bool:
-        """Return whether the driver of this machine can run what it compiles; true where there is no driver."""
-        driver = driver_release()
-        return driver is None or self.release[0] <= driver[0]
+    def misfit(self) -> Misfit | None:
+        """Return why what it compiles does not run on this machine."""
+        return misfit(self.release, self.architectures)
 
     def architectures(self) -> tuple[str, ...]:
         """Return those that it compiles for, as ``sm_80``."""
@@ -191,13 +190,13 @@ class Nvrtc:
 
 @cache
 def find_nvrtc() -> Nvrtc:
-    """Return NVRTC from the environment's packages or a toolkit; one that this machine's driver serves goes first.
+    """Return NVRTC from the environment's packages or a toolkit; one that fits this machine goes first.
 
     Raises:
         ToolchainError: there is none with CUDA's headers; each candidate is listed.
     """
     rejected = []
-    too_new: list[Nvrtc] = []
+    unfit: list[Nvrtc] = []
     for library in dict.fromkeys(_libraries()):
         folders = tuple(folder for folder in _folders(library) if folder.is_dir())
         if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
@@ -210,12 +209,12 @@ def find_nvrtc() -> Nvrtc:
             continue
         if found.release < _OLDEST:
             rejected.append(Candidate(str(library), f"NVRTC {found.version} is too old"))
-        elif found.runs_here:
+        elif found.misfit is None:
             return found
         else:
-            too_new.append(found)
-    if too_new:  # what they compile may still be for another machine
-        return too_new[0]
+            unfit.append(found)
+    if unfit:  # what they compile may still be for another machine
+        return unfit[0]
     rows = "".join(f"\n    {c.name}: {c.reason}" for c in rejected) or " no libnvrtc.so anywhere"
     raise ToolchainError(
         "there is no NVRTC", expected="libnvrtc.so, of CUDA 12 or newer", got=f"candidates:{rows}", hint=_HINT

@@ -4,8 +4,8 @@ A toolkit is a folder with ``bin/nvcc``: an installed one, or what NVIDIA's pack
 (``site-packages/nvidia/cu13``). Those packages do not pin each other, so that one minor version of nvcc easily meets
 another of what it calls; ptxas then fails with words that nobody understands. Versions are compared here first.
 
-What a toolkit builds runs on drivers of its own major version and later ones. So of several toolkits the first that
-this machine's driver serves is taken; where it serves none, or there is no driver, the first.
+What a toolkit builds runs on drivers of its own major version and later ones, and on GPUs from its oldest on. So of
+several toolkits the first that fits this machine is taken; where none does, or there is no driver, the first.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from opforge.build.cuda.architectures import oldest
 from opforge.build.cuda_driver import find_devices
 from opforge.errors import Candidate, ToolchainError
 
 __all__ = [
     "INSTALL_HINT",
     "PARTS",
+    "Misfit",
     "Part",
     "Toolkit",
     "driver_release",
     "find_toolkit",
     "forget_toolkit",
+    "misfit",
     "toolkit_candidates",
 ]
 
@@ -73,6 +76,21 @@ PARTS: Final = (
         ("include/cccl/nv/target", "include/nv/target", "targets/*/include/cccl/nv/target"),
     ),
 )
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Why what a compiler builds does not run on this machine's GPUs.
+
+    Attributes:
+        reason: in words.
+        wanted: the release that does, "CUDA 12".
+        by_driver: whether a newer driver would do too.
+    """
+
+    reason: str
+    wanted: str
+    by_driver: bool
 
 
 @dataclass(frozen=True)
@@ -117,11 +135,10 @@ class Toolkit:
             self.places[names.index("nv/target of cccl")].parent.parent,
         )
 
-    @property
-    def runs_here(self) -> bool:
-        """Return whether the driver of this machine can run what it builds; true where there is no driver."""
-        driver = driver_release()
-        return driver is None or self.release[0] <= driver[0]
+    @cached_property
+    def misfit(self) -> Misfit | None:
+        """Return why what it builds does not run on this machine."""
+        return misfit(self.release, lambda: self.architectures)
 
     @cached_property
     def identity(self) -> str:
@@ -186,6 +203,28 @@ def driver_release() -> tuple[int, int] | None:
     return (number // 1000, number % 1000 // 10) if number else None
 
 
+def misfit(release: tuple[int, int], architectures: Callable[[], Sequence[str]]) -> Misfit | None:
+    """Return why what a compiler builds does not run on this machine; None where it does, or there is no GPU.
+
+    Args:
+        release: of the compiler.
+        architectures: asks it for those that it knows.
+    """
+    driver = driver_release()
+    if driver is None:
+        return None
+    if release[0] > driver[0]:
+        return Misfit(f"the driver here serves CUDA {driver[0]}.{driver[1]}", f"CUDA {driver[0]}", by_driver=True)
+    try:
+        first = oldest(architectures())
+    except ToolchainError:  # which is told where it is asked for code
+        return None
+    newest = max(device.architecture for device in find_devices().devices)
+    if newest < first:
+        return Misfit(f"the GPU here is an sm_{newest}, the oldest that it knows is sm_{first}", "CUDA 12", by_driver=False)
+    return None
+
+
 _found: dict[tuple[str | None, ...], Toolkit] = {}
 
 
@@ -197,7 +236,7 @@ def forget_toolkit() -> None:
 def find_toolkit() -> Toolkit:
     """Return the first toolkit that serves: CUDA_HOME, CUDA_PATH, packages of this environment, PATH, /usr/local.
 
-    One whose results this machine's driver can run goes before the others.
+    One whose results this machine can run goes before the others.
 
     Raises:
         ToolchainError: none serves; each candidate is listed with its reason.
@@ -206,19 +245,19 @@ def find_toolkit() -> Toolkit:
     if key in _found:
         return _found[key]
     rejected: list[_Rejected] = []
-    too_new: list[Toolkit] = []
+    unfit: list[Toolkit] = []
     for found, root in toolkit_candidates():
         looked = _examine(found, root)
         if isinstance(looked, _Rejected):
             rejected.append(looked)
-        elif looked.runs_here:
+        elif looked.misfit is None:
             _found[key] = looked
             return looked
         else:
-            too_new.append(looked)
-    if too_new:  # what they build may still be for another machine
-        _found[key] = too_new[0]
-        return too_new[0]
+            unfit.append(looked)
+    if unfit:  # what they build may still be for another machine
+        _found[key] = unfit[0]
+        return unfit[0]
     rows = "".join(f"\n    {c.name}: {c.reason}" for c in rejected) or " no bin/nvcc anywhere"
     hints = [c.hint for c in rejected if c.hint]
     raise ToolchainError(
