@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opforge.codegen.cpp import Loops, formula_unit, functor, program_of
-from opforge.codegen.units import Unit, cpp_type
+from opforge.codegen.units import Unit, cpp_name, cpp_type
 from opforge.expr.nodes import ValueType
 from opforge.schema.dtypes import DType
 from opforge.schema.operator import Operator
@@ -63,7 +63,8 @@ def formula_kernels(operator: Operator, dtypes: tuple[DType, ...]) -> FormulaKer
     program = program_of(operator)
     variable = dtypes[0] if dtypes else DType.parse("f32")
     element = cpp_type(variable, CUDA.device)
-    formula = f"{operator.name}, {element}"
+    name = cpp_name(operator.name)
+    formula = f"{name}, {element}"
     body = f"opforge::cuda::Body<{formula}>"
     inputs = tuple(_stored(type_, variable) for type_ in program.inputs)
     outputs = tuple(_stored(output.type, variable) for output in program.outputs)
@@ -75,7 +76,7 @@ def formula_kernels(operator: Operator, dtypes: tuple[DType, ...]) -> FormulaKer
         "",
         f"namespace vm = {CUDA.functions};",
         "",
-        *functor(operator.name, program, CUDA),
+        *functor(name, program, CUDA),
         "",
         f'static_assert({body}::kMost == {widest} && sizeof({body}::V) == {sum_bytes}, "as the launcher has it");',
         "",

@@ -15,6 +15,7 @@ __all__ = [
     "SIGNATURE",
     "Unit",
     "cpp_include",
+    "cpp_name",
     "cpp_string",
     "cpp_type",
     "dtype_choices",
@@ -27,6 +28,16 @@ SIGNATURE = (
     "    const opforge_attribute* attributes"
 )
 """Parameters of opforge_kernel_fn."""
+
+# Names that C++ has a meaning for, as have generated units for the last ones.
+_TAKEN = frozenset(
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const "
+    "const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern "
+    "false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or "
+    "or_eq private protected public register reinterpret_cast return short signed sizeof static static_assert "
+    "static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned using "
+    "virtual void volatile wchar_t while xor xor_eq linux unix opforge std vm".split()
+)
 
 _CPP_TYPES = {
     "cpu": {"f16": "opforge::f16", "bf16": "opforge::bf16"},
@@ -56,6 +67,11 @@ class Unit:
 def cpp_type(dtype: DType, device: str = "cpu") -> str:
     """Return the C++ type of an element in the kernels of a device."""
     return _CPP_TYPES[device].get(dtype.name, dtype.cpp)
+
+
+def cpp_name(name: str) -> str:
+    """Return a name that C++ takes: with an underscore where it is taken, or may be a macro (NULL, EOF)."""
+    return f"{name}_" if name in _TAKEN or name.isupper() else name
 
 
 def cpp_string(text: str) -> str:
@@ -90,7 +106,7 @@ def dtype_choices(operator: Operator) -> Iterator[tuple[DType, ...]]:
 
 def kernel_namespace(operator: Operator) -> str:
     """Return the C++ namespace of the operator's kernels."""
-    return f"opforge_kernels::{operator.host_namespace}"
+    return f"opforge_kernels::{cpp_name(operator.host_namespace)}"
 
 
 def kernel_symbol(operator: Operator, dtypes: tuple[DType, ...], device: str = "cpu") -> str:

@@ -2,15 +2,22 @@
 
 import math
 import re
+import subprocess
 
+import numpy as np
 import pytest
 
 import opforge as of
 from opforge import ops
+from opforge.build import abi, load_library
+from opforge.build.flags import compile_flags
+from opforge.build.toolchain import find_compiler
 from opforge.codegen import declaration, formula_unit, kernel_units, table_unit
 from opforge.codegen.cpp import literal
 from opforge.codegen.units import cpp_string, dtype_choices, kernel_symbol
+from opforge.cuda import emulate_operators
 from opforge.errors import SchemaError
+from opforge.frameworks import numpy_host
 from opforge.schema import Operator
 
 
@@ -51,6 +58,29 @@ def test_literals_read_back_to_the_same_bits(value):
 def test_strings_are_escaped():
     assert cpp_string('a"b\\c\n') == '"a\\042b\\134c\\012"'
     assert cpp_string("??=é1") == '"\\077\\077=\\303\\2511"'
+
+
+@pytest.mark.compiler
+def test_names_that_c_plus_plus_has_a_meaning_for(tmp_path):
+    """Macros, keywords, and what the units themselves use."""
+
+    def declared(name):
+        return of.formula(name, dtypes=["f32"], differentiable=False)(lambda x: of.exp(x))
+
+    made = [declared(name) for name in ("std::NULL", "int::EOF", "new::V", "vm::B", "linux::Body")]
+    assert "struct NULL_ {" in formula_unit(made[0]).text and "struct Body {" in formula_unit(made[-1]).text
+    compiler = find_compiler()
+    units = {operator.name: formula_unit(operator).text for operator in made}
+    for name, text in units.items():
+        (tmp_path / f"{name}.cc").write_text(text)
+    command = [*compiler.command, "-fsyntax-only", *compile_flags(compiler, "strict")]
+    done = subprocess.run([*command, *(tmp_path / f"{name}.cc" for name in units)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    library = load_library(emulate_operators(made[:3]).path)
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    for operator in made[:3]:
+        got = numpy_host.call(operator, [x], {}, library=library, device=abi.DEVICE_CUDA)
+        np.testing.assert_allclose(got, np.exp(x), rtol=1e-6)
 
 
 def test_units_do_not_depend_on_the_folder_or_the_asking_line():
