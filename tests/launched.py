@@ -20,13 +20,19 @@ from opforge.schema.dtypes import DType
 from tools.device_check import prebuilt
 from tools.device_check.emulated_images import use_emulated_nvrtc
 
-__all__ = ["Seen", "build", "fresh", "gate", "plan", "seen", "use_fake_driver"]
+__all__ = ["Seen", "bend", "bent", "build", "fresh", "gate", "plan", "seen", "use_fake_driver"]
 
 
 @of.formula("test.launched::Gate")
 def gate(x, w, *, slope: float = 0.5):
     """Broadcast, so that gradients are sums."""
     return of.where(x > w, of.tanh(x * w), slope * x)
+
+
+@of.formula("test.launched::Bend", dtypes=["f32"], differentiable=False)
+def bend(x, *, slope: float = 0.5):
+    """One input, for hosts' fakes."""
+    return of.where(x > 0, of.tanh(x), slope * x)
 
 
 # Each takes seconds to compile for the emulator, and the launcher is the same for all.
@@ -73,6 +79,15 @@ def build(monkeypatch: pytest.MonkeyPatch, *architectures: str) -> Path:
     choices = {key: [(DType.parse(name),) for name in names] for key, names in _DTYPES.items()}
     monkeypatch.setattr(launcher, "dtype_choices", lambda operator: iter(choices[operator.key]))
     return launcher.build_with_nvrtc(plan(), architectures=architectures or ("sm_90",))
+
+
+def bent(monkeypatch: pytest.MonkeyPatch, folder: Path, devices: int = 8) -> tuple[LoadedLibrary, Path]:
+    """Load a library of `bend` with a fake driver that has so many devices; return both."""
+    driver = use_fake_driver(monkeypatch)
+    monkeypatch.setenv("OPFORGE_FAKE_DEVICES", str(devices))
+    use_emulated_nvrtc(monkeypatch.setattr)
+    path = launcher.build_with_nvrtc(cuda_plan(plan_library([bend])), architectures=("sm_90",))
+    return fresh(path, folder), driver
 
 
 _numbers = itertools.count()

@@ -14,7 +14,7 @@ from opforge.build import load_library
 from opforge.errors import BuildError, ToolchainError
 from opforge.frameworks.jax._adapter import TARGET, adapter
 from opforge.ops import clip_sigmoid, custom_gelu, mod_sigmoid, swish
-from tests import device_notes
+from tests import device_notes, launched
 from tests.unit.jax.fake_xla import Xla
 
 pytestmark = pytest.mark.compiler
@@ -158,6 +158,18 @@ def test_kernels_of_a_formula_in_the_handler(handler, monkeypatch):
     x = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
     got = Xla(device=0).call(handler, swish.key, x, a_beta=1.5)
     np.testing.assert_allclose(got, swish.reference(x, beta=1.5), rtol=1e-5)
+
+
+def test_kernels_of_the_launcher_in_the_handler(handler, tmp_path, monkeypatch):
+    library, driver = launched.bent(monkeypatch, tmp_path)
+    opforge.jax.register_library(library)
+    x = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
+    got = Xla(device=3).call(handler, launched.bend.key, x, a_slope=0.25)
+    np.testing.assert_allclose(got, launched.bend.reference(x, slope=0.25), rtol=1e-6)
+    seen = launched.seen(driver)
+    assert (seen.device, seen.stream) == (3, device_notes.STREAM)
+    with pytest.raises(RuntimeError, match=r"^3: test.launched::Bend: no such GPU: CUDA_ERROR_INVALID_DEVICE \(101\)"):
+        Xla(device=8).call(handler, launched.bend.key, x, a_slope=0.25)
 
 
 def test_without_a_kernel_the_handler_says_what_is_missing(handler, monkeypatch):

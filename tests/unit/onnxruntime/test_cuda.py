@@ -16,7 +16,7 @@ from opforge.engines.onnxruntime import _devices
 from opforge.engines.onnxruntime._adapter import adapter_path
 from opforge.errors import ArgumentError, UnsupportedError
 from opforge.ops import swish
-from tests import device_notes
+from tests import device_notes, launched
 from tests.unit.onnxruntime.conftest import FLOAT, INCLUDE, make_model
 from tests.unit.onnxruntime.fake_ort import Ort
 
@@ -38,17 +38,22 @@ def double(tmp_path_factory):
     return [device_notes.build(folder, device) for device in (1, 2)]
 
 
+def copied_adapter(folder):
+    """Give a copy of the adapter, which meets the fake; the original may have met this process's ONNX Runtime."""
+    load_native(adapter_path(), "adapter")  # and libopforge with it, which the copy does not find by itself
+    return ctypes.CDLL(str(shutil.copy(adapter_path(), folder / "adapter_apart.so")))
+
+
+def define(adapter, row):
+    text = ctypes.create_string_buffer(1000)
+    assert adapter.opforge_onnxruntime_define(ctypes.c_void_p(row.address), text, 1000) == 0, text.value
+
+
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory, double):
-    """A second copy of the adapter, which meets the fake; the first may have met this process's ONNX Runtime."""
-    load_native(adapter_path(), "adapter")  # and libopforge with it, which the copy does not find by itself
-    path = tmp_path_factory.mktemp("apart") / "adapter_apart.so"
-    shutil.copy(adapter_path(), path)
-    library = ctypes.CDLL(str(path))
-    text = ctypes.create_string_buffer(1000)
+    library = copied_adapter(tmp_path_factory.mktemp("apart"))
     for file in reversed(double):  # the order makes no difference
-        row = load_library(file).operator("test.device::Double:1")
-        assert library.opforge_onnxruntime_define(ctypes.c_void_p(row.address), text, 1000) == 0, text.value
+        define(library, load_library(file).operator("test.device::Double:1"))
     return library
 
 
@@ -115,6 +120,21 @@ def test_what_goes_wrong_has_words(session_fake, double):
             fake.run(by_provider[CUDA], X)
     finally:
         seen.fail = 0
+
+
+def test_kernels_of_the_launcher(tmp_path, monkeypatch):
+    library, driver = launched.bent(monkeypatch, tmp_path)
+    adapter = copied_adapter(tmp_path)
+    define(adapter, library.operator(launched.bend.key))
+    fake = Ort()
+    (op,) = fake.register(adapter)
+    assert (op.name, op.provider) == ("Bend", CUDA)
+    np.testing.assert_allclose(fake.run(op, X, slope=0.25), launched.bend.reference(X, slope=0.25), rtol=1e-6)
+    seen = launched.seen(driver)
+    assert (seen.device, seen.stream) == (5, device_notes.STREAM)
+    monkeypatch.setenv("OPFORGE_FAKE_FAIL", "cuLaunchKernel=719")
+    with pytest.raises(RuntimeError, match=r"test.launched::Bend: CUDA_ERROR_LAUNCH_FAILED \(719\)"):
+        fake.run(op, X, slope=0.25)
 
 
 # ---- sessions of the build for the CPU

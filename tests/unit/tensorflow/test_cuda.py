@@ -18,7 +18,7 @@ from opforge.frameworks.tensorflow import _stream
 from opforge.frameworks.tensorflow._adapter import _framework, adapter
 from opforge.frameworks.tensorflow._entries import ENTRIES, _function
 from opforge.ops import clip_sigmoid, swish
-from tests import device_notes
+from tests import device_notes, launched
 from tests.unit.tensorflow.conftest import INCLUDE
 
 pytestmark = pytest.mark.compiler
@@ -153,6 +153,18 @@ def test_the_loader_brings_kernels_or_says_what_is_missing(fake, double):
             fake.run("Swish", "GPU", X)
     assert asked == [(swish.key, 2)] * 2
     fake.adapter.opforge_tensorflow_set_loader(DeviceLoader())
+
+
+def test_kernels_of_the_launcher(fake, tmp_path, monkeypatch):
+    library, driver = launched.bent(monkeypatch, tmp_path)
+    fake.define(library.operator(launched.bend.key), "Bend")
+    right = launched.bend.reference(X, slope=1.5)  # which the fake gives as every attribute
+    np.testing.assert_allclose(fake.run("Bend", "GPU", X), right, rtol=1e-6)
+    seen = launched.seen(driver)
+    assert (seen.device, seen.stream) == (6, device_notes.STREAM)
+    monkeypatch.setenv("OPFORGE_FAKE_FAIL", "cuLaunchKernel=719")
+    with pytest.raises(RuntimeError, match=r"^13: test.launched::Bend: CUDA_ERROR_LAUNCH_FAILED \(719\)"):
+        fake.run("Bend", "GPU", X)
 
 
 # ---- TensorFlow's build for the CPU

@@ -221,7 +221,8 @@ def misfit(release: tuple[int, int], architectures: Callable[[], Sequence[str]])
         return None
     newest = max(device.architecture for device in find_devices().devices)
     if newest < first:
-        return Misfit(f"the GPU here is an sm_{newest}, the oldest that it knows is sm_{first}", "CUDA 12", by_driver=False)
+        reason = f"the GPU here is an sm_{newest}, the oldest that it knows is sm_{first}"
+        return Misfit(reason, "CUDA 12", by_driver=False)
     return None
 
 
