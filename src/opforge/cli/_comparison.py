@@ -60,6 +60,7 @@ def _words(result: Comparison) -> Iterator[str]:
             yield f"FAILED {row.engine}, {row.output}{where}: {row.detail}"
     for name, how in result.crashed.items():
         yield f"FAILED {name}: {short_reason(name, how)}"
+        yield from (line for line in how.splitlines() if line.startswith("  to do: "))
     for name, reason in result.skipped.items():
         yield f"left out {name}: {short_reason(name, reason)}"
 

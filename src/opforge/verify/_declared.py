@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from opforge.errors import UnsupportedError
 from opforge.schema import Operator, load, registry
 
-__all__ = ["UndeclaredError", "declare", "import_paths", "stop_if_declaring", "target_of"]
+__all__ = [
+    "Declared",
+    "UndeclaredError",
+    "declaration_of",
+    "declare",
+    "declare_all",
+    "import_paths",
+    "stop_if_declaring",
+    "target_of",
+]
+
+Declared = tuple[str, str, str, int, str]
+"""What `declare` takes: target, domain, name, version, schema hash."""
 
 _declaring = False
 
@@ -41,6 +54,27 @@ def target_of(operator: Operator) -> str:
     if not Path(file).is_file():
         raise _undeclared(operator.qualified_name, operator.declared_at or "none", "move the declaration to a .py file")
     return str(Path(file).resolve())
+
+
+def declaration_of(operator: Operator) -> Declared:
+    """Return what another process needs to declare the operator again.
+
+    Raises:
+        UndeclaredError: no other process can declare it.
+    """
+    return target_of(operator), operator.domain, operator.name, operator.since_version, operator.schema_hash
+
+
+def declare_all(declared: Iterable[Declared]) -> None:
+    """Declare operators that are not declared here yet.
+
+    Raises:
+        UndeclaredError: one is not declared where it should be, or as another one.
+    """
+    for target, domain, name, version, schema_hash in declared:
+        found = registry.find(domain, name, version)
+        if found is None or found.schema_hash != schema_hash:
+            declare(target, domain, name, version, schema_hash)
 
 
 def _importable(name: str) -> bool:

@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.schema import Operator
 from opforge.schema.author import author_code
-from opforge.verify._declared import declare, target_of
+from opforge.verify._declared import Declared, declaration_of, declare, declare_all, target_of
 from opforge.verify._kernels import Kernels
 from opforge.verify._signals import how_to_find
 
 if TYPE_CHECKING:
     from opforge.verify.checking import CheckReport
 
-__all__ = ["Job", "model_job", "operator_job"]
-
-_Declared = tuple[str, str, str, int, str]
-"""What `declare` takes: target, domain, name, version, schema hash."""
+__all__ = ["Job", "how_to_find_in", "model_job", "operator_job"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def operator_job(operator: Operator, options: Mapping[str, Any]) -> Job:
     return Job(
         operator.qualified_name,
         _check_operator,
-        {"declared": _declared(operator), "options": options},
+        {"declared": declaration_of(operator), "options": options},
         again=f"opforge check {target}",
         hosts=True,
         find="" if options["sanitize"] else how_to_find(target),  # a sanitized check finds the line next
@@ -83,27 +80,23 @@ def model_job(path: Path, name: str, kernels: Kernels, against: Path | None) -> 
     return Job(
         name,
         _check_model,
-        {"path": path, "declared": [_declared(one) for one in kernels.operators], "against": against},
+        {"path": path, "declared": [declaration_of(one) for one in kernels.operators], "against": against},
         again=shlex.join(["opforge", "check", *words]),
-        find=how_to_find(" or ".join(map(shlex.quote, packages))) if packages else "",
+        find=how_to_find_in(kernels),
     )
+
+
+def how_to_find_in(kernels: Kernels) -> str:
+    """Say how the line of one of several operators is found; nothing where none is declared."""
+    packages = dict.fromkeys(shlex.quote(_short(target_of(one))) for one in kernels.operators)
+    return how_to_find(" or ".join(packages)) if packages else ""
 
 
 def _short(target: str, name: str | None = None) -> str:
     return target.removeprefix(f"{Path.cwd()}/") + (f":{name}" if name else "")
 
 
-def _declared(operator: Operator) -> _Declared:
-    return (
-        target_of(operator),
-        operator.domain,
-        operator.name,
-        operator.since_version,
-        operator.schema_hash,
-    )
-
-
-def _check_operator(report: CheckReport, declared: _Declared, options: Mapping[str, Any]) -> None:
+def _check_operator(report: CheckReport, declared: Declared, options: Mapping[str, Any]) -> None:
     from opforge.verify.checking import check
 
     operator = declare(*declared)
@@ -112,10 +105,9 @@ def _check_operator(report: CheckReport, declared: _Declared, options: Mapping[s
         check(operator, report.level, seed=report.seed, isolate=False, report=report, **options)
 
 
-def _check_model(report: CheckReport, path: Path, declared: Sequence[_Declared], against: Path | None) -> None:
+def _check_model(report: CheckReport, path: Path, declared: Sequence[Declared], against: Path | None) -> None:
     from opforge.verify.checking import check
 
-    for one in declared:
-        declare(*one)
+    declare_all(declared)
     os.dup2(2, 1)
     check(path, report.level, seed=report.seed, model=against, isolate=False, report=report)

@@ -10,7 +10,7 @@ from opforge.errors import OpforgeError
 from opforge.schema import Operator, discover, registry
 from opforge.schema.gradient import GradientProgram
 
-__all__ = ["Kernels", "kernels_of", "may_crash"]
+__all__ = ["NO_KERNELS", "Kernels", "kernels_of", "may_crash"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class Kernels:
 
     def __bool__(self) -> bool:
         return bool(self.operators or self.others)
+
+
+NO_KERNELS = Kernels()
 
 
 def may_crash(operator: Operator) -> bool:
@@ -48,7 +51,7 @@ def kernels_of(model: Path) -> Kernels:
     try:
         named = list(dict.fromkeys(_required(model) if model.suffix == ".bin" else _nodes(model)))
     except OpforgeError:
-        return Kernels()
+        return NO_KERNELS
     found = [_find(*name) for name in named]
     operators = dict.fromkeys(one for one in found if one is not None and not one.is_formula)
     others = [f"{domain}::{name}" for (domain, name, _), one in zip(named, found, strict=True) if one is None]

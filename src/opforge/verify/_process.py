@@ -12,6 +12,9 @@ from typing import Any
 
 from opforge.engines import TensorInfo
 from opforge.errors import EngineCrash, UnsupportedError
+from opforge.verify._declared import declaration_of
+from opforge.verify._jobs import how_to_find_in
+from opforge.verify._kernels import NO_KERNELS, Kernels
 from opforge.verify._packed import unpacked
 from opforge.verify._signals import ended, last_words
 from opforge.verify._spawn import spawn
@@ -29,11 +32,24 @@ class EngineProcess:
         engine: its name.
         packages: operator packages to load there, as ``opforge.load`` takes them.
         timeout: seconds that loading or a run may take; None = as long as it likes.
+        kernels: of authors, which its models hold.
+
+    Raises:
+        UndeclaredError: another process cannot declare one of them.
     """
 
-    def __init__(self, engine: str, *, packages: Sequence[str] = (), timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        engine: str,
+        *,
+        packages: Sequence[str] = (),
+        timeout: float | None = None,
+        kernels: Kernels = NO_KERNELS,
+    ) -> None:
         self.engine = engine
         self._packages = tuple(packages)
+        self._declared = tuple(declaration_of(one) for one in kernels.operators)
+        self._hint = how_to_find_in(kernels) or None
         self._timeout = timeout
         self._log = tempfile.TemporaryFile()
         self._greeted = False  # whether the answer to "start" is in
@@ -83,7 +99,7 @@ class EngineProcess:
         paths = os.pathsep.join(p for p in sys.path if p)
         self._process, self._pipe = spawn("opforge.verify._worker", self._log, paths)
         self._greeted = self._lost = False
-        self._pipe.send(("start", (self.engine, self._packages)))
+        self._pipe.send(("start", (self.engine, self._packages, self._declared)))
 
     def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - what the request gives
         try:
@@ -98,7 +114,7 @@ class EngineProcess:
                 self._process.kill()
                 self._process.wait()
                 self._lost = True
-                raise EngineCrash(f"no answer after {self._timeout:g} s", where=self.engine)
+                raise EngineCrash(f"no answer after {self._timeout:g} s", where=self.engine, hint=self._hint)
             kind, answer = self._pipe.recv()
         except (EOFError, OSError):
             raise self._crash() from None
@@ -117,7 +133,7 @@ class EngineProcess:
         how = f"crashed, signal {-status} ({ended(status)})" if status < 0 else f"ended with {ended(status)}"
         self._log.seek(0)
         said = last_words(self._log.read().decode(errors="replace"))
-        return EngineCrash(how, where=self.engine, got=said or "no word on its error output")
+        return EngineCrash(how, where=self.engine, got=said or "no word on its error output", hint=self._hint)
 
 
 class _Loaded:

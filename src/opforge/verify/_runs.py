@@ -10,8 +10,10 @@ from typing import Any, Protocol
 
 from opforge.engines import Array, LoadedModel, TensorInfo
 from opforge.errors import ArgumentError, EngineCrash, OpforgeError
+from opforge.verify._declared import UndeclaredError
 from opforge.verify._engines import REFERENCE, find_engine
 from opforge.verify._inputs import flat_values, random_inputs
+from opforge.verify._kernels import NO_KERNELS, Kernels, kernels_of
 from opforge.verify._process import EngineProcess
 from opforge.verify._sets import InputSet, Source, read_sets
 
@@ -19,7 +21,7 @@ __all__ = ["OWN", "STORED", "Engines", "Loader", "Runner", "Runs", "loader", "ru
 
 Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 OWN = ("opforge", REFERENCE)
-"""Engines that are never put into a process of their own."""
+"""Engines of this process: the first is put into one of its own only for kernels of authors."""
 STORED = "stored"
 """Stands for outputs that lie beside the inputs."""
 
@@ -52,10 +54,13 @@ class Engines:
         self.skipped: dict[str, str] = {}
         self.crashed: dict[str, str] = {}
         self._stack = ExitStack()
+        models = {name: Path(source) for name, source in chosen.items() if not callable(source)}
+        kernels = {path: kernels_of(path) for path in set(models.values())} if isolate else {}
         self._loaders: dict[str, Loader] = {
-            name: self._stack.enter_context(loader(name, isolate=isolate, packages=packages, timeout=timeout))
-            for name, source in chosen.items()
-            if not callable(source)
+            name: self._stack.enter_context(
+                loader(name, isolate=isolate, packages=packages, timeout=timeout, kernels=kernels.get(path, NO_KERNELS))
+            )
+            for name, path in models.items()
         }
 
     def __enter__(self) -> Engines:
@@ -133,16 +138,36 @@ class _Here:
         pass
 
 
-def loader(name: str, *, isolate: bool, packages: Sequence[str] = (), timeout: float | None = None) -> Loader:
-    """Return what loads models in an engine: here, or in a process of its own that starts now."""
-    if not isolate or name in OWN:
+def loader(
+    name: str,
+    *,
+    isolate: bool,
+    packages: Sequence[str] = (),
+    timeout: float | None = None,
+    kernels: Kernels = NO_KERNELS,
+) -> Loader:
+    """Return what loads models in an engine: here, or in a process of its own that starts now.
+
+    Args:
+        name: the engine.
+        isolate: whether it may be in a process of its own.
+        packages: operator packages to load there.
+        timeout: seconds that loading or a run may take there.
+        kernels: of authors, which the models hold: for them opforge's own runtime is in such a process too.
+    """
+    if not isolate or name == REFERENCE or (name in OWN and not kernels):
         return _Here(name)
     from opforge.verify._engines import engines
 
     known = engines()
     if name not in known or not known[name].availability().ok:
         return _Here(name)  # its words, without a process
-    return EngineProcess(name, packages=packages, timeout=timeout)
+    try:
+        return EngineProcess(name, packages=packages, timeout=timeout, kernels=kernels)
+    except UndeclaredError:
+        if name in OWN:
+            return _Here(name)
+        return EngineProcess(name, packages=packages, timeout=timeout)  # which says what it does not know
 
 
 def trial(
@@ -161,9 +186,11 @@ def trial(
     Raises:
         OpforgeError: what the engine says, or that it crashed.
     """
-    if not tried or name in OWN:
+    if not tried:
         return
-    with loader(name, isolate=True, packages=packages) as held:
+    with loader(name, isolate=True, packages=packages, kernels=kernels_of(model)) as held:
+        if isinstance(held, _Here):
+            return
         loaded = held.load(model, threads=threads)
         try:
             values = inputs(loaded.inputs) if callable(inputs) else inputs

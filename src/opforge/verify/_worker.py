@@ -42,12 +42,14 @@ class _Served:
         self._engine: Any = None
         self._loaded: Any = None
 
-    def start(self, engine: str, packages: tuple[str, ...]) -> None:
+    def start(self, engine: str, packages: tuple[str, ...], declared: tuple[Any, ...]) -> None:
         from opforge.schema import load
+        from opforge.verify._declared import declare_all
         from opforge.verify._engines import find_engine
 
         for package in packages:
             load(package)
+        declare_all(declared)
         self._engine = find_engine(engine)
 
     def load(self, model: Path, threads: int | None) -> tuple[list[Any], list[str]]:

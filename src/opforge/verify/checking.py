@@ -26,7 +26,7 @@ from opforge.verify import (
 from opforge.verify._declared import UndeclaredError, stop_if_declaring
 from opforge.verify._inputs import model_path
 from opforge.verify._jobs import Job, model_job, operator_job
-from opforge.verify._kernels import Kernels, kernels_of, may_crash
+from opforge.verify._kernels import NO_KERNELS, kernels_of, may_crash
 from opforge.verify._rows import Row
 from opforge.verify.apart import PATIENCE, CheckProcess, check_forked
 from opforge.verify.cuda_checks import emulated_sanitized
@@ -209,7 +209,7 @@ def _check_model(
     """Check a model; one that holds kernels of authors in another process."""
     from opforge.onnx._read import read_model
 
-    kernels = kernels_of(path) if isolate else Kernels()
+    kernels = kernels_of(path) if isolate else NO_KERNELS
     if kernels:
         try:
             with CheckProcess(patience) as process:

@@ -159,7 +159,8 @@ def compare(
         threads: threads per engine; None leaves it to each.
         optional: engines that are left out, with the reason, where they cannot run the model; those that ``"all"``
             stands for are.
-        isolate: run engines other than opforge's and ONNX's evaluator in a process each, where a crash is a finding.
+        isolate: run engines other than opforge's and ONNX's evaluator in a process each, where a crash is a finding;
+            opforge's too where the model holds kernels of authors.
         packages: operator packages for those processes; this one has its own registry.
         timeout: seconds that such a process may take to load or run.
 

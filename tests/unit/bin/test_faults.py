@@ -14,6 +14,8 @@ from onnx import parser, save
 import opforge as of
 from opforge._paths import library_dir
 from opforge.bin.libraries import libraries_of
+from opforge.errors import EngineCrash
+from opforge.verify._runs import trial
 from tests.unit.verify.faulty import forget
 
 pytestmark = pytest.mark.compiler
@@ -147,6 +149,14 @@ def test_a_second_interrupt_ends_a_kernel_that_does_not_return(place, tmp_path):
     assert err == (
         "error: local.faults::Wild (output 'y'): interrupted, and the kernel does not return\n  inputs: f32[7]\n"
     )
+
+
+def test_a_command_that_tries_every_engine_leaves_out_what_crashes(place):
+    with pytest.raises(
+        EngineCrash, match=r"(?s)opforge: crashed, signal 11 .SIGSEGV.*local.faults::Wild.*to do: "
+    ) as it:
+        trial("opforge", place / "model.bin", {"x": np.ones(5, np.float32)}, 1, (), tried=True)
+    assert it.value.hint is not None and it.value.hint.endswith("op/op.py --sanitize address names the line")
 
 
 _SCRIPT = """

@@ -197,6 +197,20 @@ def test_a_model_with_a_kernel_that_crashes_is_a_finding(wild):
     assert found.stdout.endswith("wild/model.bin: 1 of 2 checks FAILED (seed 0)\n")
 
 
+def test_in_a_comparison_the_crash_of_a_kernel_is_a_finding(wild):
+    place = wild(_FAR)
+    _compile(place, 5)
+    report = place / "report.md"
+    found = _run("compare", "wild/model.onnx", "--package", "wild", "--output", report)
+    assert found.returncode == 1, found.stderr
+    words = (
+        "FAILED opforge: crashed, signal 11 (SIGSEGV); got local.test::Wild (output 'y'): the kernel ends the process"
+    )
+    assert words in found.stdout
+    assert "  to do: opforge check wild/op.py --sanitize address names the line\n" in found.stdout
+    assert "crashed, signal 11 (SIGSEGV)" in report.read_text()
+
+
 def test_a_kernel_that_never_returns_is_a_finding(wild):
     # The limit may come before the call on a slow machine: what hangs is a finding then as well.
     place = wild("[]() -> int64_t { for (;;) ::pause(); }()")

@@ -95,7 +95,7 @@ Examples:
     "--isolate/--in-process",
     default=True,
     show_default=True,
-    help="Run other people's engines in a process each, where a crash is a finding.",
+    help="Run other people's engines, and opforge for kernels of authors, in a process each: a crash is a finding.",
 )
 @click.option("--timeout", type=float, help="Seconds that such a process may take to load or to run.")
 @click.option(
