@@ -242,6 +242,36 @@ def kernels() -> bytes:
     return payload(("id", "1.0", "content", "build"), rows, tuple(images))[:-24]
 
 
+def strings() -> Builder:
+    """Strings: constants, what moves, makes and reads them, in a sequence too."""
+    b = Builder()
+    text = np.dtype(object)
+    b.program.texts += ["a", "é b", "1.5"]
+    x, n = b.input("x", text, ["N", 2]), b.input("n", F32, ["N"])
+
+    def constant(*numbers: int) -> int:
+        index = b.constant(np.array(numbers, np.uint32))
+        b.program.values[index].dtype = 8
+        return index
+
+    keys, made = constant(1, 2, 0), {"domain": "opforge", "since": 1}
+    joined = b.node("StringConcat", [x, constant(1)], text, ["N", 2])
+    moved = b.node("Transpose", [b.node("Concat", [x, joined], text, None, axis=0)], text, None, perm=[1, 0])
+    picked = b.node("Gather", [keys, b.node("Lookup", [x, constant(1, 3)], np.int64, None, **made)], text, None)
+    same = b.node("StringEqual", [picked, x], np.bool_, None, **made)
+    numbers = b.node("StringCast", [b.node("StringCast", [n], text, ["N"], **made)], F32, ["N"], **made)
+    pieces = b.node("StringSplit", [moved], text, None, since=20, maxsplit=1)
+    flat = b.node("Reshape", [moved, b.constant(np.array([-1]))], text, [None])
+    changed = b.node("StringNormalizer", [flat], text, [None], case_change_action="UPPER", stopwords=["a", "É b"])
+    pattern = r"(?i)(a|\d+\.?)*[^b-x]{0,3}$"
+    matched = b.node("RegexFullMatch", [changed], np.bool_, [None], since=20, pattern=pattern)
+    kept = b.node("Where", [same, x, picked], text, None)
+    sequence = b.node("SequenceConstruct", [kept, moved], text, None)
+    b.program.values[sequence].kind = "sequence"
+    b.output(pieces, matched, numbers, kept, sequence)
+    return b
+
+
 SEEDS = {
     "plain": plain,
     "blocked": blocked,
@@ -251,6 +281,7 @@ SEEDS = {
     "scatters": scatters,
     "control": control,
     "values": values,
+    "strings": strings,
 }
 
 

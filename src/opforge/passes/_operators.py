@@ -11,7 +11,7 @@ import onnx_ir as ir
 from opforge.passes import _edit
 from opforge.schema import Operator, registry
 
-__all__ = ["ELEMENTWISE", "IMPURE", "Undefined", "attributes_of", "operator_of", "undefined"]
+__all__ = ["ELEMENTWISE", "IMPURE", "OWN", "OWN_DOMAIN", "Undefined", "attributes_of", "operator_of", "undefined"]
 
 ELEMENTWISE = frozenset(
     """
@@ -27,6 +27,11 @@ IMPURE = frozenset(
     "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike Dropout".split()
 )
 """Standard operators that are never folded or shared."""
+
+
+OWN_DOMAIN = "opforge"
+OWN: dict[str, ir.DataType] = {"Lookup": ir.DataType.INT64}
+"""Operators of the runtime that bodies use: the type of the result, whose shape is that of the first input."""
 
 
 def operator_of(node: ir.Node) -> Operator | None:
@@ -54,7 +59,7 @@ def undefined(model: ir.Model) -> Iterator[Undefined]:
     """Find the nodes of all graphs that name operators which are neither standard nor registered."""
     known = registry.operators(all_versions=True)
     for node in _edit.nodes(model):
-        if node.domain in ("", "ai.onnx"):
+        if node.domain in ("", "ai.onnx") or (node.domain == OWN_DOMAIN and node.op_type in OWN):
             continue
         version = node.version or model.opset_imports.get(node.domain)
         if registry.find(node.domain, node.op_type, version) is None:

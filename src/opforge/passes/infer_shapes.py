@@ -14,7 +14,7 @@ from opforge.errors import ArgumentError, OpforgeError
 from opforge.passes import _control_shapes, _edit, _shape_rules, _shape_values
 from opforge.passes._attention_shapes import attention_outputs
 from opforge.passes._dims import Dim, parse, unknown
-from opforge.passes._operators import ELEMENTWISE, attributes_of, operator_of
+from opforge.passes._operators import ELEMENTWISE, OWN, OWN_DOMAIN, attributes_of, operator_of
 from opforge.schema import ABSENT, DType
 
 __all__ = ["ENSURES", "NAME", "REQUIRES", "begin", "call", "dims_of", "infer_node", "type_proto"]
@@ -94,7 +94,7 @@ def _standard(node: ir.Node, opset: int) -> None:
         types[name] = proto
         names.update({str(d): d for d in dims_of(value) or []})
         known = _known(value)
-        if (array := _edit.array(value)) is not None and array.size <= _shape_values.LIMIT:
+        if (array := _edit.array(value)) is not None and array.size <= _shape_values.LIMIT and array.dtype != object:
             data[name] = onnx.numpy_helper.from_array(array, name)
         elif known is not None and all(d.constant is not None for d in known):
             rank = len(dims_of(value) or [])
@@ -230,6 +230,8 @@ def infer_node(node: ir.Node, opset: int) -> int:
             ) from error
         if node.outputs:
             _refine(node)
+    elif node.domain == OWN_DOMAIN and node.op_type in OWN:
+        _set(node.outputs[0], OWN[node.op_type], dims_of(node.inputs[0]))
     else:
         _custom(node)
     for output in node.outputs:

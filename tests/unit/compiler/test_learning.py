@@ -51,7 +51,7 @@ def test_label_encoder():
     keys = {"keys_floats": [float("nan"), 1.5, 1.5], "values_int64s": [5, 6, 7]}
     check("LabelEncoder", [f], [np.int64], want=[np.array([5, 7, -1])], **keys, **ML)
     with pytest.raises(UnsupportedError, match="LabelEncoder"):
-        run("LabelEncoder", [x], [np.int64], keys_int64s=[1], values_strings=["a"], **ML)
+        run("LabelEncoder", [x], [np.int64], keys_int64s=[1], **ML)
 
 
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"])

@@ -22,12 +22,10 @@ __all__ = ["LOWERED", "REASONS", "Place", "describe", "reason", "served_by", "un
 LOWERED = frozenset("Constant Dropout Identity Scan SequenceMap".split())
 """Operators that the compiler's passes fold, remove or write with others."""
 
-_STRINGS = "the runtime has no tensors of strings"
-_LEARNING = "of classical machine learning, plain arithmetic on numbers is served"
+_LEARNING = "a program holds no maps; of operators without them, this form is not served"
 _TRAINING = "a program does not differentiate"
 
 REASONS: dict[str, str] = {
-    **dict.fromkeys("RegexFullMatch StringConcat StringNormalizer StringSplit".split(), _STRINGS),
     "ImageDecoder": "codecs of image files are outside the runtime",
     "ai.onnx.ml": _LEARNING,
     "ai.onnx.preview.training": _TRAINING,

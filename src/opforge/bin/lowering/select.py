@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from opforge.bin.encode import STRING
 from opforge.bin.lowering.attention import lower_attention
 from opforge.bin.lowering.graph import FLOAT, FLOATS, HALVES, Graph, Node, Value
 from opforge.bin.lowering.recurrent import lower_gru, lower_lstm, lower_rnn
 from opforge.onnx.elementwise import ORDERED, ROWS, VALUE_TYPES
 from opforge.passes import _edit
 from opforge.passes._dims import Dim
-from opforge.passes._operators import operator_of
+from opforge.passes._operators import OWN, OWN_DOMAIN, operator_of
 from opforge.passes.infer_shapes import dims_of
 from opforge.passes.raise_attention import NAN_ROWS
 from opforge.schema import Operator
@@ -167,6 +168,8 @@ class _Selector:
 
     def node(self, node: ir.Node, inputs: list[Value | None], outputs: list[Value | None]) -> Node:
         attributes, origin = _plain_attributes(node), _origin(node)
+        if node.domain == OWN_DOMAIN and node.op_type in OWN:
+            return Node(OWN_DOMAIN, node.op_type, 1, inputs, outputs, attributes, origin)
         if node.domain not in ("", "ai.onnx"):
             operator = operator_of(node)
             assert operator is not None, node.op_type
@@ -256,6 +259,22 @@ def _average_pool(
     return Node("", "GlobalAveragePool", 22, inputs, outputs, {}, origin)
 
 
+def _string_equal(
+    inputs: list[Value | None], outputs: list[Value | None], attributes: dict[str, Any], origin: list[str]
+) -> Node | None:
+    if any(v is None or v.dtype != STRING for v in inputs):
+        return None
+    return Node("opforge", "StringEqual", 1, inputs, outputs, {}, origin)
+
+
+def _string_cast(
+    inputs: list[Value | None], outputs: list[Value | None], attributes: dict[str, Any], origin: list[str]
+) -> Node | None:
+    if all(v is None or v.dtype != STRING for v in (*inputs, *outputs)):
+        return None
+    return Node("opforge", "StringCast", 1, inputs, outputs, {}, origin)
+
+
 def _constant_of_shape(
     inputs: list[Value | None], outputs: list[Value | None], attributes: dict[str, Any], origin: list[str]
 ) -> Node | None:
@@ -271,7 +290,9 @@ def _constant_of_shape(
 _RULES: dict[str, Rule] = {
     "Attention": lower_attention,
     "AveragePool": _average_pool,
+    "Cast": _string_cast,
     "ConstantOfShape": _constant_of_shape,
+    "Equal": _string_equal,
     "GRU": lower_gru,
     "LSTM": lower_lstm,
     "MatMul": _matmul,

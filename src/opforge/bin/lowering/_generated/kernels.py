@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ARITIES", "EXECUTOR_OPS", "KERNELS"]
+__all__ = ["ARITIES", "EXECUTOR_OPS", "KERNELS", "STRINGS"]
 
 EXECUTOR_OPS: tuple[str, ...] = (
     "If",
@@ -118,6 +118,7 @@ KERNELS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("", "ReduceProd"): ((1, 2147483647),),
     ("", "ReduceSum"): ((1, 2147483647),),
     ("", "ReduceSumSquare"): ((1, 2147483647),),
+    ("", "RegexFullMatch"): ((20, 2147483647),),
     ("", "Reshape"): ((5, 2147483647),),
     ("", "Resize"): ((11, 2147483647),),
     ("", "ReverseSequence"): ((10, 2147483647),),
@@ -133,6 +134,9 @@ KERNELS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("", "SpaceToDepth"): ((1, 2147483647),),
     ("", "Split"): ((13, 2147483647),),
     ("", "Squeeze"): ((13, 2147483647),),
+    ("", "StringConcat"): ((20, 2147483647),),
+    ("", "StringNormalizer"): ((10, 2147483647),),
+    ("", "StringSplit"): ((20, 2147483647),),
     ("", "Sub"): ((7, 2147483647),),
     ("", "TensorScatter"): ((24, 2147483647),),
     ("", "TfIdfVectorizer"): ((9, 2147483647),),
@@ -161,12 +165,15 @@ KERNELS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("opforge", "IntegerPool"): ((1, 1),),
     ("opforge", "IntegerTable"): ((1, 1),),
     ("opforge", "LSTM"): ((1, 1),),
+    ("opforge", "Lookup"): ((1, 1),),
     ("opforge", "MatMul"): ((1, 1),),
     ("opforge", "Pool"): ((1, 1),),
     ("opforge", "RNN"): ((1, 1),),
     ("opforge", "Reorder"): ((1, 1),),
     ("opforge", "Resize"): ((1, 1),),
     ("opforge", "ShuffleChannels"): ((1, 1),),
+    ("opforge", "StringCast"): ((1, 1),),
+    ("opforge", "StringEqual"): ((1, 1),),
 }
 """(domain, operator) -> ranges of since_version that have a kernel."""
 
@@ -266,6 +273,7 @@ ARITIES: dict[tuple[str, str], tuple[int, int]] = {
     ("", "ReduceProd"): (2, 1),
     ("", "ReduceSum"): (2, 1),
     ("", "ReduceSumSquare"): (2, 1),
+    ("", "RegexFullMatch"): (1, 1),
     ("", "Reshape"): (2, 1),
     ("", "Resize"): (4, 1),
     ("", "ReverseSequence"): (2, 1),
@@ -281,6 +289,9 @@ ARITIES: dict[tuple[str, str], tuple[int, int]] = {
     ("", "SpaceToDepth"): (1, 1),
     ("", "Split"): (2, 2147483647),
     ("", "Squeeze"): (2, 1),
+    ("", "StringConcat"): (2, 1),
+    ("", "StringNormalizer"): (1, 1),
+    ("", "StringSplit"): (1, 2),
     ("", "Sub"): (2, 1),
     ("", "TensorScatter"): (3, 1),
     ("", "TfIdfVectorizer"): (1, 1),
@@ -309,11 +320,49 @@ ARITIES: dict[tuple[str, str], tuple[int, int]] = {
     ("opforge", "IntegerPool"): (1, 1),
     ("opforge", "IntegerTable"): (2, 1),
     ("opforge", "LSTM"): (2147483647, 3),
+    ("opforge", "Lookup"): (2, 1),
     ("opforge", "MatMul"): (2147483647, 1),
     ("opforge", "Pool"): (1, 1),
     ("opforge", "RNN"): (2147483647, 2),
     ("opforge", "Reorder"): (1, 1),
     ("opforge", "Resize"): (1, 1),
     ("opforge", "ShuffleChannels"): (1, 1),
+    ("opforge", "StringCast"): (1, 1),
+    ("opforge", "StringEqual"): (2, 1),
 }
 """(domain, operator) -> the most inputs and outputs that a kernel knows of."""
+
+STRINGS: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("", "Compress"),
+        ("", "Concat"),
+        ("", "Expand"),
+        ("", "Flatten"),
+        ("", "Gather"),
+        ("", "GatherElements"),
+        ("", "GatherND"),
+        ("", "Identity"),
+        ("", "Pad"),
+        ("", "RegexFullMatch"),
+        ("", "Reshape"),
+        ("", "ReverseSequence"),
+        ("", "ScatterElements"),
+        ("", "ScatterND"),
+        ("", "Shape"),
+        ("", "Size"),
+        ("", "Slice"),
+        ("", "Split"),
+        ("", "Squeeze"),
+        ("", "StringConcat"),
+        ("", "StringNormalizer"),
+        ("", "StringSplit"),
+        ("", "Tile"),
+        ("", "Transpose"),
+        ("", "Unsqueeze"),
+        ("", "Where"),
+        ("opforge", "Lookup"),
+        ("opforge", "StringCast"),
+        ("opforge", "StringEqual"),
+    }
+)
+"""(domain, operator) of kernels that take or give tensors of strings."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import onnx
 import onnx_ir as ir
 
-from opforge.bin.lowering.bodies import einsum, learning, microsoft, norms, optimizers, quantised, standard
+from opforge.bin.lowering.bodies import einsum, encoders, learning, microsoft, norms, optimizers, quantised, standard
 from opforge.bin.lowering.bodies._writer import Body
 
 __all__ = ["BODIES", "DOMAINS", "body_of"]
@@ -20,7 +20,7 @@ Rule = Callable[[Body, ir.Node], "list[str] | None"]
 
 BODIES: Mapping[tuple[str, str], Rule] = {
     key: rule
-    for module in (standard, norms, einsum, optimizers, learning, quantised, microsoft)
+    for module in (standard, norms, einsum, optimizers, learning, encoders, quantised, microsoft)
     for key, rule in module.BODIES.items()
 }
 """All rules."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,11 @@ import onnx_ir as ir
 
 from opforge.bin.lowering.bodies._transforms import transformed
 from opforge.bin.lowering.bodies._writer import Body
+from opforge.bin.lowering.bodies.encoders import texts
 from opforge.errors import ArgumentError
 from opforge.passes import _edit
 
-__all__ = ["classifier", "ensemble", "regressor"]
+__all__ = ["class_labels", "classifier", "ensemble", "regressor"]
 
 Array = np.ndarray[Any, Any]
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF")
@@ -202,15 +202,21 @@ def regressor(b: Body, node: ir.Node) -> list[str] | None:
     return None if result is None else [b.cast(result, ir.DataType.FLOAT)]
 
 
+def class_labels(node: ir.Node, numbers: str) -> Array:
+    """Return the labels of a classifier: texts, or the numbers of the attribute with this name."""
+    strings = _edit.attribute(node, "classlabels_strings", [])
+    return texts(strings) if strings else np.asarray(_edit.attribute(node, numbers, []), np.int64)
+
+
 def classifier(b: Body, node: ir.Node) -> list[str] | None:
-    """TreeEnsembleClassifier with labels that are numbers and a score for each of them."""
-    labels: Sequence[int] = _edit.attribute(node, "classlabels_int64s", [])
+    """TreeEnsembleClassifier with a score for each label."""
+    labels = class_labels(node, "classlabels_int64s")
     voted = set(_listed(node, "class_ids", np.int64).tolist())
     if len(labels) < 2 or (len(labels) == 2 and len(voted) == 1):
-        return None  # labels of text, or the score of one class that stands for two
+        return None  # the score of one class that stands for two
     forest = _by_id(node, "class", len(labels))
     _wide(b, forest.split.dtype)
     scores = _scores(b, forest, node, "SUM", _listed(node, "base_values", np.float32))
-    best = b.op("Gather", b.constant(labels, np.int64), b.op("ArgMax", scores, axis=1, keepdims=0))
+    best = b.op("Gather", b.constant(labels), b.op("ArgMax", scores, axis=1, keepdims=0))
     result = transformed(b, scores, node)
     return None if result is None else [best, b.cast(result, ir.DataType.FLOAT)]

@@ -1,4 +1,4 @@
-"""Bodies of numeric operators of ai.onnx.ml that are plain arithmetic."""
+"""Bodies of operators of ai.onnx.ml that are plain arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opforge.bin.lowering.bodies._transforms import transformed
-from opforge.bin.lowering.bodies._trees import classifier, ensemble, regressor
+from opforge.bin.lowering.bodies._trees import class_labels, classifier, ensemble, regressor
 from opforge.bin.lowering.bodies._writer import Body
 from opforge.passes import _edit
 
@@ -58,10 +58,10 @@ def _linear_regressor(b: Body, node: ir.Node) -> list[str] | None:
 
 
 def _linear_classifier(b: Body, node: ir.Node) -> list[str] | None:
-    labels = np.asarray(_edit.attribute(node, "classlabels_ints", []), np.int64)
+    labels = class_labels(node, "classlabels_ints")
     rows = max(len(_edit.attribute(node, "intercepts", [])), 1)
     if labels.size < 2 or rows != labels.size:
-        return None  # labels of text, or one row of coefficients for two classes
+        return None  # one row of coefficients for two classes
     raw = _linear(b, node, rows)
     scores = transformed(b, raw, node)
     best = b.op("ArgMax", raw, axis=1, keepdims=0)
@@ -79,44 +79,10 @@ def _imputer(b: Body, node: ir.Node) -> list[str]:
     return [b.op("Where", found, b.op("CastLike", values, x), x)]
 
 
-def _table(node: ir.Node, kind: str) -> np.ndarray[Any, Any] | None:
-    for name, dtype in ((f"{kind}_int64s", np.int64), (f"{kind}_floats", np.float32)):
-        listed = _edit.attribute(node, name)
-        if listed is not None:
-            return np.asarray(listed, dtype)
-    tensor = node.attributes.get(f"{kind}_tensor")
-    return None if tensor is None or tensor.value.dtype == ir.DataType.STRING else tensor.value.numpy()
-
-
-def _label_encoder(b: Body, node: ir.Node) -> list[str] | None:
-    keys, values = _table(node, "keys"), _table(node, "values")
-    if keys is None or values is None:
-        return None  # texts
-    given = node.attributes.get("default_tensor")
-    if given is not None:
-        default = given.value.numpy().reshape(1)
-    else:
-        plain = _edit.attribute(node, "default_float", -0.0)
-        plain = _edit.attribute(node, "default_int64", -1) if values.dtype.kind == "i" else plain
-        default = np.asarray([plain], values.dtype)
-    last = {("nan" if k != k else k): v for k, v in zip(keys.tolist(), values.tolist(), strict=True)}
-    names = np.asarray([np.nan if k == "nan" else k for k in last], keys.dtype)
-    found = np.concatenate([np.asarray(list(last.values()), values.dtype), default.astype(values.dtype)])
-    wide = b.op("Unsqueeze", b.inputs[0], b.integers(-1))
-    same = b.op("Equal", wide, b.constant(names))
-    if keys.dtype.kind == "f" and np.isnan(names).any():
-        same = b.op("Or", same, b.op("And", b.op("IsNaN", wide), b.constant(np.isnan(names))))
-    # A last column that is always true, of lesser weight, stands for "not found".
-    weight = b.op("Mul", b.cast(same, FLOAT), b.constant(2.0, np.float32))
-    padded = b.op("Pad", weight, b.integers(0, 1), b.constant(1.0, np.float32), b.integers(-1))
-    return [b.op("Gather", b.constant(found), b.op("ArgMax", padded, axis=-1, keepdims=0))]
-
-
 BODIES = {
     (DOMAIN, "ArrayFeatureExtractor"): _array_feature_extractor,
     (DOMAIN, "Binarizer"): _binarizer,
     (DOMAIN, "Imputer"): _imputer,
-    (DOMAIN, "LabelEncoder"): _label_encoder,
     (DOMAIN, "LinearClassifier"): _linear_classifier,
     (DOMAIN, "LinearRegressor"): _linear_regressor,
     (DOMAIN, "Normalizer"): _normalizer,
