@@ -66,12 +66,14 @@ def kernels() -> str:
     """What the runtime has kernels for, from the tables of ``runtime/kernels/ops/*.cpp``."""
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     most: dict[tuple[str, str], tuple[int, int]] = {}
+    strings: set[tuple[str, str]] = set()
     for path in sorted((ROOT / "runtime/kernels/ops").glob("*.cpp")):
         text = path.read_text()
         for macro, body in _KERNEL_MACRO.findall(text):  # rows that differ in little are written by a macro of the name
             text += "".join(body.replace("NAME", f'"{name}"', 1) for name in re.findall(rf'{macro}\("(\w+)"', text))
         for domain, name, first, last, rest in _KERNEL_ROW.findall(text):
             inputs, outputs = most.get((domain, name), (0, 0))
+            strings |= {(domain, name)} if "kStrings" in rest else set()
             most[domain, name] = (max(inputs, _most(rest)[0]), max(outputs, _most(rest)[1]))
             found.setdefault((domain, name), []).append((int(first), int(last) if last.isdigit() else 2**31 - 1))
     executed = _EXECUTOR_ROW.findall((ROOT / "runtime/session/executor_ops.def").read_text())
@@ -80,7 +82,7 @@ def kernels() -> str:
         "",
         "from __future__ import annotations",
         "",
-        '__all__ = ["ARITIES", "EXECUTOR_OPS", "KERNELS"]',
+        '__all__ = ["ARITIES", "EXECUTOR_OPS", "KERNELS", "STRINGS"]',
         "",
         "EXECUTOR_OPS: tuple[str, ...] = (",
         *(f'    "{name}",' for name in executed),
@@ -99,6 +101,13 @@ def kernels() -> str:
         *(f'    ("{domain}", "{name}"): {counts},' for (domain, name), counts in sorted(most.items())),
         "}",
         '"""(domain, operator) -> the most inputs and outputs that a kernel knows of."""',
+        "",
+        "STRINGS: frozenset[tuple[str, str]] = frozenset(",
+        "    {",
+        *(f'        ("{domain}", "{name}"),' for domain, name in sorted(strings)),
+        "    }",
+        ")",
+        '"""(domain, operator) of kernels that take or give tensors of strings."""',
     ]
     return "\n".join(lines) + "\n"
 

@@ -284,17 +284,54 @@ nb::object PySession::array_of(const Port& port, const opforge_tensor& tensor) {
   if (!made.is_valid()) throw nb::python_error();
   char* to = numpy::array(made.ptr())->data;
   const size_t elements = elements_of(tensor);
-  if (port.dlpack.bits < 8)
+  if (port.dlpack.code == OPFORGE_CODE_STRING)
+    make_strings(tensor, reinterpret_cast<PyObject**>(to));
+  else if (port.dlpack.bits < 8)
     unpack(port, tensor.data, elements, to);
   else if (elements != 0)
     std::memcpy(to, tensor.data, elements * (port.dlpack.bits / 8));
   return made;
 }
 
+// Session._dense has looked: all elements are str or bytes.
+void PySession::borrow_strings(const Port& port, opforge_tensor* tensor, Strings* strings) {
+  if (port.dlpack.code != OPFORGE_CODE_STRING) return;
+  auto* const* from = static_cast<PyObject* const*>(tensor->data);
+  strings->tensors.emplace_back(elements_of(*tensor));
+  for (opforge_string& text : strings->tensors.back()) {
+    PyObject* object = *from++;
+    if (object == nullptr) object = Py_None;
+    strings->objects.push_back(nb::borrow(object));
+    Py_ssize_t size = 0;
+    if (PyBytes_Check(object)) {
+      char* bytes = nullptr;
+      PyBytes_AsStringAndSize(object, &bytes, &size);
+      text = {bytes, size};
+      continue;
+    }
+    const char* bytes = PyUnicode_AsUTF8AndSize(object, &size);  // kept by the object
+    if (bytes == nullptr) throw nb::python_error();
+    text = {bytes, size};
+  }
+  tensor->data = strings->tensors.back().data();
+}
+
+void PySession::make_strings(const opforge_tensor& tensor, PyObject** to) {
+  const auto* from = static_cast<const opforge_string*>(tensor.data);
+  for (size_t k = 0; k < elements_of(tensor); ++k) {
+    PyObject* text = PyUnicode_DecodeUTF8(from[k].data, static_cast<Py_ssize_t>(from[k].size), "strict");
+    if (text == nullptr) throw nb::python_error();
+    PyObject* before = to[k];
+    to[k] = text;
+    Py_XDECREF(before);
+  }
+}
+
 nb::list PySession::run_values(const nb::list& inputs) {
   std::vector<std::vector<opforge_tensor>> tensors(inputs_.size());
   std::vector<opforge_value> values(inputs_.size());
   Packed packed;
+  Strings strings;
   for (size_t k = 0; k < inputs_.size(); ++k) {
     const nb::handle given = inputs[k];
     values[k] = {nullptr, -1, 0};
@@ -305,6 +342,7 @@ nb::list PySession::run_values(const nb::list& inputs) {
       if (!fill(item.ptr(), inputs_[k], &tensors[k].back()))
         throw nb::type_error("run_values takes dense arrays");
       pack(inputs_[k], &tensors[k].back(), &packed);
+      borrow_strings(inputs_[k], &tensors[k].back(), &strings);
     }
     values[k] = {tensors[k].data(), static_cast<int32_t>(tensors[k].size()), 0};
   }

@@ -30,7 +30,8 @@ class PySession {
 
   // {name: array} -> {name: array}; arrays must be dense and of the declared dtype.
   nb::object run(nb::handle inputs);
-  // For models with sequences or optionals: None or a list of dense arrays per input and output, in order.
+  // For models with strings, sequences or optionals: None or a list of dense arrays per input and output, in
+  // order. Arrays of strings hold str or bytes as inputs, str as outputs.
   nb::list run_values(const nb::list& inputs);
   nb::list values(bool inputs) const;  // (name, onnx dtype, dims or None, kind) each
   nb::dict metadata() const;
@@ -59,6 +60,13 @@ class PySession {
   class Held;
   bool fill(PyObject* array, const Port& port, opforge_tensor* tensor);
   static nb::object array_of(const Port& port, const opforge_tensor& tensor);
+  // The elements of arrays of objects as the runtime takes them, and the objects whose bytes they are.
+  struct Strings {
+    std::deque<std::vector<opforge_string>> tensors;
+    std::vector<nb::object> objects;
+  };
+  static void borrow_strings(const Port& port, opforge_tensor* tensor, Strings* strings);
+  static void make_strings(const opforge_tensor& tensor, PyObject** to);
   // Arrays hold elements of less than a byte one per byte, the runtime packs them.
   using Packed = std::deque<std::vector<uint8_t>>;
   static void pack(const Port& port, opforge_tensor* tensor, Packed* packed);

@@ -33,6 +33,8 @@ inline std::string npy_descr(opforge_dtype dtype) {
       return "f" + size;
     case OPFORGE_CODE_BOOL:
       return "b1";
+    case OPFORGE_CODE_STRING:
+      return "string";
     default:
       return "V" + size;
   }

@@ -243,7 +243,8 @@ void print_profile(const opforge_session* session) {
 void require_tensors(const opforge_session* session) {
   std::string others;
   const auto look = [&](const opforge_value_info& info) {
-    if (info.kind != OPFORGE_VALUE_TENSOR) others += "\n  " + describe(info);
+    if (info.kind != OPFORGE_VALUE_TENSOR || info.dtype.code == OPFORGE_CODE_STRING)
+      others += "\n  " + describe(info);
   };
   for (int32_t k = 0; k < opforge_session_input_count(session); ++k) look(*opforge_session_input(session, k));
   for (int32_t k = 0; k < opforge_session_output_count(session); ++k)

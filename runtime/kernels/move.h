@@ -7,7 +7,7 @@ namespace opforge::kernels {
 
 constexpr int32_t kNewest = INT32_MAX;
 
-// Bytes of an element; 0 for sub-byte types and strings, which these kernels do not move.
+// Bytes of an element; 0 for sub-byte types, which these kernels do not move. That of a string is its number.
 int64_t element_bytes(DType dtype);
 
 // Calls f with a number of as many bytes as an element has.

@@ -102,9 +102,9 @@ struct Tensor {
   }
 };
 
-// Sub-byte types are packed, low bits first.
+// Sub-byte types are packed, low bits first; elements of strings are numbers of texts (class Texts).
 int64_t storage_bytes(DType dtype, const Shape& shape, const Layout& layout);
-// Bits of one element; 0 for strings and unknown ones.
+// Bits of one element; 0 for unknown dtypes.
 int32_t dtype_bits(DType dtype);
 
 struct StringView {
@@ -114,6 +114,21 @@ struct StringView {
 struct BytecodeView {
   const void* data;
   size_t size;
+};
+
+// The texts of a run: those of the file, then what its inputs hold and its kernels make. A tensor of strings
+// holds their numbers, u32 each, so that kernels which move elements move strings as well. All are valid
+// UTF-8 and may hold zero bytes; two numbers may stand for the same text. They live as long as the run.
+class Texts {
+ public:
+  // Any number may be asked for: one that nobody gave is the empty text, which is number 0.
+  virtual StringView text(uint32_t number) const = 0;
+  // Memory for a new text, to be filled with valid UTF-8; null when there is none, or not so much is allowed.
+  // Not from several threads at once.
+  virtual char* make(int64_t size, uint32_t* number) = 0;
+
+ protected:
+  ~Texts() = default;
 };
 
 // Typed attributes of a node; a getter returns false (or the default) when the name is absent.
@@ -140,7 +155,8 @@ struct LoadContext {
   const Attributes* attributes;
   const Tensor* inputs;
   int32_t n_inputs, n_outputs;
-  void* state;  // set by load; memory from allocate() lives as long as the session
+  void* state;         // set by load; memory from allocate() lives as long as the session
+  const Texts* texts;  // those of the file
   void* (*allocate)(LoadContext*, size_t bytes);
   Status (*fail)(LoadContext*, Status code, const char* format, ...);
   void* host;
@@ -162,6 +178,7 @@ struct InferContext {
   int32_t inplace_input[4] = {-1, -1, -1, -1};  // output k may be written over this input
   int32_t missing_input = -1;
   int32_t max_threads = 1;
+  const Texts* texts = nullptr;  // null while a run is planned: programs with strings are not
   Status (*fail)(InferContext*, Status code, const char* format, ...);
   void* host;
   Status need_data(int32_t input) {
@@ -180,6 +197,7 @@ struct RunContext {
   int32_t n_inputs, n_outputs;
   void* scratch;  // scratch_bytes, 64-byte aligned
   int32_t threads;
+  Texts* texts;  // null in planned runs
   // Chunk boundaries are multiples of grain and do not depend on the number of threads.
   void (*parallel_for)(RunContext*, int64_t n, int64_t grain, RangeBody body, void* user);
   Status (*fail)(RunContext*, Status code, const char* format, ...);
@@ -201,6 +219,7 @@ enum : uint32_t {
   // All outputs have one first dimension N, and index n of them depends on index n of those inputs alone that
   // have as many dimensions and N first: the session may run a few indices at a time.
   kPerImage = 1u << 5,
+  kStrings = 1u << 6,  // takes or gives tensors of strings; nodes of other kernels that do are refused
 };
 
 struct OpKernel {

@@ -66,6 +66,8 @@ Status verify_graphs(Program* program, Bump* scratch, Error* error);
 // ------------------------------------------------------------------------------------------------
 bool known_dtype(uint32_t dtype);
 const char* dtype_name(DType dtype);
+// Whether the bytes are UTF-8: no cut or overlong sequences, no code points beyond U+10FFFF; zero bytes are.
+bool valid_utf8(const char* text, size_t size);
 // The DLPack triple of a dtype and back (kUndefined when there is none).
 opforge_dtype to_dlpack(DType dtype);
 DType from_dlpack(opforge_dtype dtype);

@@ -7,7 +7,7 @@ namespace {
 struct DTypeRow {
   DType dtype;
   const char* name;
-  uint8_t bits, code;  // DLPack
+  uint8_t bits, code;  // DLPack; a string is a number here, and an opforge_string for callers
 };
 constexpr DTypeRow kRows[] = {
     {DType::kF32, "f32", 32, OPFORGE_CODE_FLOAT},
@@ -17,6 +17,7 @@ constexpr DTypeRow kRows[] = {
     {DType::kI16, "i16", 16, OPFORGE_CODE_INT},
     {DType::kI32, "i32", 32, OPFORGE_CODE_INT},
     {DType::kI64, "i64", 64, OPFORGE_CODE_INT},
+    {DType::kString, "string", 32, OPFORGE_CODE_STRING},
     {DType::kBool, "bool", 8, OPFORGE_CODE_BOOL},
     {DType::kF16, "f16", 16, OPFORGE_CODE_FLOAT},
     {DType::kF64, "f64", 64, OPFORGE_CODE_FLOAT},
@@ -34,6 +35,8 @@ constexpr DTypeRow kRows[] = {
     {DType::kU2, "u2", 2, OPFORGE_CODE_UINT},
     {DType::kI2, "i2", 2, OPFORGE_CODE_INT},
 };
+
+constexpr uint8_t kStringBits = 128;  // OPFORGE_CODE_STRING, on 32-bit machines too
 
 const DTypeRow* row_of(DType dtype) {
   for (const DTypeRow& row : kRows) {
@@ -84,7 +87,7 @@ bool known_dtype(uint32_t dtype) { return dtype < 32 && row_of(static_cast<DType
 
 const char* dtype_name(DType dtype) {
   const DTypeRow* row = row_of(dtype);
-  return row != nullptr ? row->name : dtype == DType::kString ? "string" : "undefined";
+  return row != nullptr ? row->name : "undefined";
 }
 
 int32_t dtype_bits(DType dtype) {
@@ -93,11 +96,14 @@ int32_t dtype_bits(DType dtype) {
 }
 
 opforge_dtype to_dlpack(DType dtype) {
+  if (dtype == DType::kString) return {OPFORGE_CODE_STRING, kStringBits, 1};
   const DTypeRow* row = row_of(dtype);
   return row != nullptr ? opforge_dtype{row->code, row->bits, 1} : opforge_dtype{0, 0, 0};
 }
 
 DType from_dlpack(opforge_dtype dtype) {
+  if (dtype.code == OPFORGE_CODE_STRING)
+    return dtype.bits == kStringBits && dtype.lanes == 1 ? DType::kString : DType::kUndefined;
   for (const DTypeRow& row : kRows) {
     if (row.code == dtype.code && row.bits == dtype.bits && dtype.lanes == 1) return row.dtype;
   }
@@ -109,6 +115,29 @@ int64_t storage_bytes(DType dtype, const Shape& shape, const Layout& layout) {
   if (n < 0) return -1;
   const int64_t bits = times(n, dtype_bits(dtype));
   return bits == INT64_MAX ? INT64_MAX : bits / 8 + (bits % 8 != 0);
+}
+
+bool valid_utf8(const char* text, size_t size) {
+  const auto* p = reinterpret_cast<const uint8_t*>(text);
+  for (size_t k = 0; k < size;) {
+    const uint8_t c = p[k];
+    const size_t more = c < 0x80                ? 0
+                        : c >= 0xC2 && c < 0xE0 ? 1
+                        : (c & 0xF0) == 0xE0    ? 2
+                        : c >= 0xF0 && c < 0xF5 ? 3
+                                                : 9;
+    if (more == 9 || more >= size - k) return false;
+    for (size_t j = 1; j <= more; ++j) {
+      if ((p[k + j] & 0xC0) != 0x80) return false;
+    }
+    // Longer than need be, half of a pair of UTF-16, or beyond the last code point.
+    const uint8_t next = more > 0 ? p[k + 1] : 0;
+    if ((c == 0xE0 && next < 0xA0) || (c == 0xED && next > 0x9F) || (c == 0xF0 && next < 0x90) ||
+        (c == 0xF4 && next > 0x8F))
+      return false;
+    k += more + 1;
+  }
+  return true;
 }
 
 bool good_shape(DType dtype, const Shape& shape, const Layout& layout) {

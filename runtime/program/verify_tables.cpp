@@ -16,24 +16,6 @@ Error& corrupt(Error* error, format::Kind kind, const char* what) {
   return error->fail(OPFORGE_STATUS_CORRUPT, "%s", what).at("section '%s'", format::kind_name(kind));
 }
 
-bool valid_utf8(const char* text, size_t size) {
-  const auto* p = reinterpret_cast<const uint8_t*>(text);
-  for (size_t k = 0; k < size;) {
-    const uint8_t c = p[k];
-    const size_t more = c < 0x80                ? 0
-                        : c >= 0xC2 && c < 0xE0 ? 1
-                        : (c & 0xF0) == 0xE0    ? 2
-                        : c >= 0xF0 && c < 0xF5 ? 3
-                                                : 9;
-    if (c == 0 || more == 9 || more >= size - k) return false;
-    for (size_t j = 1; j <= more; ++j) {
-      if ((p[k + j] & 0xC0) != 0x80) return false;
-    }
-    k += more + 1;
-  }
-  return true;
-}
-
 Status strings(Program* program, Error* error) {
   Cursor cursor(*program, format::kStrings, error);
   const auto* head = cursor.array<uint32_t>(2, 2);
@@ -48,7 +30,10 @@ Status strings(Program* program, Error* error) {
     if (end < begin || end > cursor.remaining() || (k == 0 && end != 0)) {
       return corrupt(error, format::kStrings, "a text lies outside the section").found("text %u", k);
     }
-    if (!valid_utf8(program->texts + begin, end - begin)) {
+    const size_t size = end - begin;
+    bool good = valid_utf8(program->texts + begin, size);
+    for (size_t i = 0; i < size; ++i) good = good && program->texts[begin + i] != '\0';
+    if (!good) {
       return corrupt(error, format::kStrings, "a text is not valid UTF-8").found("text %u", k);
     }
     begin = end;
@@ -152,16 +137,16 @@ Status values(Program* program, Error* error) {
     const format::Value& v = program->values[k];
     const uint32_t rank = v.rank < 0 ? 0 : static_cast<uint32_t>(v.rank);
     const bool halo = v.halo[0] != 0 || v.halo[1] != 0 || v.halo[2] != 0 || v.halo[3] != 0;
-    const bool good = v.name < program->n_strings && v.packing < program->n_strings &&
-                      (known_dtype(v.dtype) || v.dtype == static_cast<uint8_t>(DType::kString)) &&
-                      v.rank >= -1 && v.rank <= kMaxRank && v.layout <= 3 &&
-                      (v.layout == 0 ? !halo : v.rank == 4) &&
-                      v.first_dimension <= program->n_dimension_ids &&
-                      rank <= program->n_dimension_ids - v.first_dimension && v.quantisation <= 3 &&
-                      v.scale >= -1 && v.scale < n && v.zero_point >= -1 && v.zero_point < n &&
-                      (v.kind == format::kTensorValue ||
-                       (v.kind <= format::kOptionalSequenceValue && v.layout == 0 && v.packing == 0 &&
-                        v.quantisation == 0 && !program->is_constant(k)));
+    const bool good =
+        v.name < program->n_strings && v.packing < program->n_strings && known_dtype(v.dtype) &&
+        (v.dtype != static_cast<uint8_t>(DType::kString) || (v.layout == 0 && v.packing == 0)) &&
+        v.rank >= -1 && v.rank <= kMaxRank && v.layout <= 3 && (v.layout == 0 ? !halo : v.rank == 4) &&
+        v.first_dimension <= program->n_dimension_ids &&
+        rank <= program->n_dimension_ids - v.first_dimension && v.quantisation <= 3 && v.scale >= -1 &&
+        v.scale < n && v.zero_point >= -1 && v.zero_point < n &&
+        (v.kind == format::kTensorValue ||
+         (v.kind <= format::kOptionalSequenceValue && v.layout == 0 && v.packing == 0 &&
+          v.quantisation == 0 && !program->is_constant(k)));
     if (!good) return corrupt(error, format::kValues, "a record is not valid").found("value %u", k);
     if (program->is_constant(k) && constant(*program, k, error)) return *error;
   }

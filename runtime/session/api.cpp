@@ -96,8 +96,8 @@ Options options_of(const opforge_session_options* given) {
 
 opforge_status only_tensors(const Session& session, Error* error) {
   if (session.takes_tensors()) return OPFORGE_STATUS_OK;
-  return error->fail(OPFORGE_STATUS_UNSUPPORTED, "the model takes or gives sequences or optionals")
-      .wanted("inputs and outputs that are tensors")
+  return error->fail(OPFORGE_STATUS_UNSUPPORTED, "the model takes or gives strings, sequences or optionals")
+      .wanted("inputs and outputs that are tensors of numbers or bool")
       .advise("use opforge_session_run_values");
 }
 

@@ -16,7 +16,11 @@ constexpr size_t kEvents = 1024;  // of a watched run before they are handed ove
 }  // namespace
 
 DynamicRun::DynamicRun(const Model& model)
-    : model_(model), program_(model.program()), slots_(program_.n_values), memory_(program_.counts.nodes) {
+    : model_(model),
+      program_(model.program()),
+      texts_(program_, &pool_, model.options().memory_limit),
+      slots_(program_.n_values),
+      memory_(program_.counts.nodes) {
   for (uint32_t v = 0; v < program_.n_values; ++v) {
     if (program_.is_constant(v)) slots_[v].tensor = model_.constant(v);
   }
@@ -51,6 +55,7 @@ void DynamicRun::reset() {
   for (uint32_t v = 0; v < program_.n_values; ++v) {
     if (!program_.is_constant(v)) slots_[v] = Slot();
   }
+  texts_.clear();
 }
 
 Status DynamicRun::graph(uint32_t g) {
@@ -148,7 +153,7 @@ Status DynamicRun::infer(uint32_t n, Memory* memory) {
       if (id >= 0 && !program_.is_constant(static_cast<uint32_t>(id))) shapes[k].data = nullptr;
     }
     if (infer_node(model_, n, shapes.data(), memory->outputs.data(), model_.threads(), &memory->inferred,
-                   error_))
+                   error_, &texts_))
       return *error_;
     memory->needs_data = memory->inferred.needs_data;
     memory->holds = !memory->needs_data;
@@ -157,7 +162,7 @@ Status DynamicRun::infer(uint32_t n, Memory* memory) {
     for (size_t k = 0; k < memory->outputs.size(); ++k)
       memory->outputs[k] = declared(model_, info.outputs[k]);
     if (infer_node(model_, n, inputs.data(), memory->outputs.data(), model_.threads(), &memory->inferred,
-                   error_))
+                   error_, &texts_))
       return *error_;
     if (memory->inferred.needs_data)
       return fail(n, OPFORGE_STATUS_INTERNAL, "a kernel asks for values that it has been given");
@@ -229,7 +234,7 @@ Status DynamicRun::kernel_node(uint32_t n) {
   const int64_t bytes = memory.inferred.context.scratch_bytes;
   if (bytes > 0 && allocate_bytes(bytes, &scratch)) return *error_;
   if (run_node(model_, n, inputs.data(), outputs.data(), scratch ? scratch.data() : nullptr, model_.threads(),
-               error_))
+               error_, &texts_))
     return *error_;
   if (info.kernel == nullptr || (info.kernel->flags & kBounded) == 0) return OPFORGE_STATUS_OK;
   memory.holds = false;  // the kernel has made its outputs smaller than infer said

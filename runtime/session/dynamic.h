@@ -4,10 +4,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "session/context.h"
 #include "session/slot.h"
+#include "session/texts.h"
 
 namespace opforge::session {
 
@@ -18,6 +20,10 @@ class DynamicRun {
 
   // Input k of the model, to be set before run(): tensors are dense, with data that lives through the run.
   Slot& input(uint32_t k) { return slots_[program_.ids[program_.graphs[0].first_input + k]]; }
+  // An element of an input whose elements are strings (opforge_string): makes it a tensor of their numbers,
+  // which live until reset(). name: for messages.
+  Status take_strings(const Tensor& given, const std::string& name, Item* item, Error* error);
+  const Texts& texts() const { return texts_; }
   // recorder: null = nobody watches.
   Status run(Recorder* recorder, Error* error);
   // After run(), until reset(): output k of the model.
@@ -88,7 +94,8 @@ class DynamicRun {
   Watch* watch_ = nullptr;  // of this run
   std::vector<Event> events_;
   Error* error_ = nullptr;
-  BlockPool pool_;                   // outlives the slots
+  BlockPool pool_;  // outlives the texts and the slots
+  RunTexts texts_;
   std::vector<Slot> slots_;          // one per value
   std::vector<Memory> memory_;       // one per node
   std::vector<Shape> input_shapes_;  // of the model; of sequences nothing

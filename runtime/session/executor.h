@@ -27,6 +27,9 @@ Status check_executor_node(const Program& program, uint32_t node, Control contro
 inline bool is_sequence(const format::Value& value) {
   return value.kind == format::kSequenceValue || value.kind == format::kOptionalSequenceValue;
 }
+inline bool is_string(const format::Value& value) {
+  return value.dtype == static_cast<uint8_t>(DType::kString);
+}
 inline bool is_optional(const format::Value& value) { return value.kind >= format::kOptionalValue; }
 
 }  // namespace opforge::session

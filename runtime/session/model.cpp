@@ -83,13 +83,11 @@ Status Model::load(Error* error) {
   if (options_.verify_full && weights_.check_all(threads_, error)) return *error;
   for (uint32_t k = 0; k < program_.n_values; ++k) {
     const format::Value& v = program_.values[k];
-    if (v.dtype == static_cast<uint8_t>(DType::kString)) {
-      return error->fail(OPFORGE_STATUS_UNSUPPORTED, "tensors of strings are not supported")
-          .at("value '%s'", text(v.name).c_str());
-    }
-    needs_dynamic_ = needs_dynamic_ || v.kind != format::kTensorValue;
+    const bool strings = is_string(v);
+    needs_dynamic_ = needs_dynamic_ || v.kind != format::kTensorValue || strings;
     // Small constants are what kernels look into while they load and infer.
     if (program_.is_constant(k) && v.size <= format::kSmall && check_constant(k, error)) return *error;
+    if (program_.is_constant(k) && strings && check_strings(k, error)) return *error;
   }
   if (find_kernels(error)) return *error;
   for (uint32_t k = 0; k < program_.counts.nodes; ++k) {
@@ -196,6 +194,22 @@ Status Model::check_constant(uint32_t value, Error* error) const {
   return *error;
 }
 
+// The elements of a constant of strings are numbers of texts that the file has.
+Status Model::check_strings(uint32_t value, Error* error) const {
+  if (check_constant(value, error)) return *error;
+  const Tensor tensor = constant(value);
+  const int64_t n = tensor.shape.elements();
+  for (int64_t k = 0; k < n; ++k) {
+    const uint32_t number = tensor.as<uint32_t>()[k];
+    if (number < program_.n_strings) continue;
+    return error->fail(OPFORGE_STATUS_CORRUPT, "an element of a constant is no text of the file")
+        .at("section 'weights', value '%s'", text(program_.values[value].name).c_str())
+        .wanted("a text id below %u", program_.n_strings)
+        .found("%u", number);
+  }
+  return OPFORGE_STATUS_OK;
+}
+
 // Which values are read by anybody; made when the first optional node is unknown.
 std::vector<bool> Model::values_read() const {
   std::vector<bool> read(program_.n_values, false);
@@ -250,18 +264,28 @@ Status Model::check_arity(uint32_t k, Error* error) const {
       .found("%u inputs and %u outputs", present, written);
 }
 
-// Kernels know tensors only. Without error: asks quietly.
+// Kernels know tensors only, and few know strings. Without error: asks quietly about the former.
 Status Model::check_kinds(uint32_t k, Error* error) const {
   const NodeInfo& info = nodes_[k];
-  bool good = true;
-  for (uint32_t i = 0; i < info.record->inputs; ++i)
-    good = good && (info.inputs[i] < 0 || program_.values[info.inputs[i]].kind == format::kTensorValue);
-  for (uint32_t o = 0; o < info.record->outputs; ++o)
-    good = good && (info.outputs[o] < 0 || program_.values[info.outputs[o]].kind == format::kTensorValue);
-  if (good) return OPFORGE_STATUS_OK;
-  if (error == nullptr) return OPFORGE_STATUS_CORRUPT;
+  bool good = true, strings = false;
+  auto look = [&](int32_t id) {
+    if (id < 0) return;
+    const format::Value& v = program_.values[id];
+    good = good && v.kind == format::kTensorValue;
+    strings = strings || is_string(v);
+  };
+  for (uint32_t i = 0; i < info.record->inputs; ++i) look(info.inputs[i]);
+  for (uint32_t o = 0; o < info.record->outputs; ++o) look(info.outputs[o]);
+  if (error == nullptr) return good ? OPFORGE_STATUS_OK : OPFORGE_STATUS_CORRUPT;
+  const bool refused = strings && (info.kernel == nullptr || (info.kernel->flags & kStrings) == 0);
+  if (good && !refused) return OPFORGE_STATUS_OK;
   char where[Error::kText];
   describe(k, where, sizeof where);
+  if (good) {
+    return error->fail(OPFORGE_STATUS_UNSUPPORTED, "the kernel takes and gives no strings")
+        .at("section 'program', %s", where)
+        .wanted("tensors of numbers or bool");
+  }
   return error->fail(OPFORGE_STATUS_CORRUPT, "a kernel is given a sequence or an optional")
       .at("section 'program', %s", where)
       .wanted("tensors");
@@ -292,6 +316,7 @@ Status Model::load_node(uint32_t k, Error* error) {
   context.inputs = inputs.data();
   context.n_inputs = static_cast<int32_t>(info.record->inputs);
   context.n_outputs = static_cast<int32_t>(info.record->outputs);
+  context.texts = &texts_;
   context.allocate = load_allocate;
   context.fail = load_fail;
   context.host = &host;

@@ -10,6 +10,7 @@
 #include "program/registry.h"
 #include "session/executor.h"
 #include "session/file.h"
+#include "session/texts.h"
 
 namespace opforge::session {
 
@@ -53,7 +54,8 @@ class Model {
   // The graph that makes a value or has it as an input; 0 for constants.
   uint32_t graph_of(uint32_t value) const { return graph_of_[value]; }
   int32_t threads() const { return threads_; }
-  // True when the executor has work, a value is no tensor, or a library decides shapes: no plan is possible.
+  // True when the executor has work, a value is no tensor or has strings, or a library decides shapes: no
+  // plan is possible.
   bool needs_dynamic() const { return needs_dynamic_; }
   // False when this many bytes of one thing are more than the caller allows.
   bool affordable(int64_t bytes) const {
@@ -66,6 +68,7 @@ class Model {
   }
   Tensor constant(uint32_t value) const;
   Status check_constant(uint32_t value, Error* error) const;
+  Status check_strings(uint32_t value, Error* error) const;
   // All weights at once, on all threads: what the first plan of most models touches anyhow.
   Status check_constants(Error* error) const { return weights_.check_all(threads_, error); }
   uint64_t weights_size() const { return program_.file.sections[format::kWeights].size; }
@@ -88,6 +91,7 @@ class Model {
   Options options_;
   Bytes bytes_;
   Program program_;
+  FileTexts texts_{program_};
   mutable Weights weights_;
   std::vector<NodeInfo> nodes_;
   std::vector<uint32_t> graph_of_;  // one per value

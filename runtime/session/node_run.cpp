@@ -55,7 +55,7 @@ Tensor declared(const Model& model, int32_t value) {
 }
 
 Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, int32_t threads,
-                  Inferred* result, Error* error) {
+                  Inferred* result, Error* error, const Texts* texts) {
   const NodeInfo& info = model.node(node);
   InferContext& context = result->context;
   context = InferContext();
@@ -66,6 +66,7 @@ Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tenso
   context.n_inputs = static_cast<int32_t>(info.record->inputs);
   context.n_outputs = static_cast<int32_t>(info.record->outputs);
   context.max_threads = threads;
+  context.texts = texts;
   context.fail = infer_fail;
   context.host = error;
   result->needs_data = false;
@@ -111,7 +112,7 @@ Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tenso
 }
 
 Status run_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, void* scratch,
-                int32_t threads, Error* error) {
+                int32_t threads, Error* error, Texts* texts) {
   const NodeInfo& info = model.node(node);
   RunContext context{};
   context.state = info.state;
@@ -122,6 +123,7 @@ Status run_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor*
   context.n_outputs = static_cast<int32_t>(info.record->outputs);
   context.scratch = scratch;
   context.threads = threads;
+  context.texts = texts;
   serve(&context);
   context.host = error;
   error->status = OPFORGE_STATUS_OK;

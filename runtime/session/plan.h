@@ -84,14 +84,14 @@ struct Inferred {
   InferContext context;
   bool needs_data = false;  // an input's values are needed and not known
 };
-// threads: of the run that it is for.
+// threads: of the run that it is for. texts: its texts, null in planned runs.
 Status infer_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, int32_t threads,
-                  Inferred* result, Error* error);
+                  Inferred* result, Error* error, const Texts* texts = nullptr);
 // What kernels call while they run: host is the Error.
 void serve(RunContext* context);
 // Runs a node on the calling thread or the pool. scratch: context.scratch_bytes, aligned to 64.
 Status run_node(const Model& model, uint32_t node, const Tensor* inputs, Tensor* outputs, void* scratch,
-                int32_t threads, Error* error);
+                int32_t threads, Error* error, Texts* texts = nullptr);
 // Dtype and layout of a value as the file has them; rank -1.
 Tensor declared(const Model& model, int32_t value);
 

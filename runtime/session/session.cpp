@@ -64,7 +64,7 @@ void Session::describe() {
     value.info.dtype = to_dlpack(static_cast<DType>(record.dtype));
     value.info.ndim = record.rank;
     value.info.kind = record.kind;
-    takes_tensors_ = takes_tensors_ && record.kind == format::kTensorValue;
+    takes_tensors_ = takes_tensors_ && record.kind == format::kTensorValue && !is_string(record);
     (k < program.n_inputs ? inputs_ : outputs_).push_back(std::move(value));
   }
   for (std::vector<ValueText>* list : {&inputs_, &outputs_}) {

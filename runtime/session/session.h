@@ -35,6 +35,9 @@ struct Result {
   std::vector<std::unique_ptr<void, void (*)(void*)>> memory;
 };
 
+// Appends a copy of a tensor of strings, whose elements become opforge_string.
+Status give_strings(const Tensor& from, const Texts& texts, Result* result, Error* error);
+
 // One input or output as the C API shows it.
 struct ValueText {
   std::string name;
@@ -54,7 +57,7 @@ class Session {
 
   // Runs any model: one Given per input of the model, not yet checked.
   Status run_values(const Given* inputs, std::vector<Result>* results, Error* error);
-  // False when an input or output is a sequence or an optional.
+  // False when an input or output is a sequence, an optional, or has strings.
   bool takes_tensors() const { return takes_tensors_; }
 
   // Makes the plan for these shapes (only dtype and shape are read).

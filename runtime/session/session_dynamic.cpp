@@ -119,19 +119,24 @@ Status Session::run_values(const Given* inputs, std::vector<Result>* results, Er
     if (check_given(k, inputs[k], &symbols, error)) return *error;
   }
   std::unique_ptr<DynamicRun> run = borrow_dynamic();
+  Status status = OPFORGE_STATUS_OK;
   for (uint32_t k = 0; k < inputs_.size(); ++k) {
     Slot& slot = run->input(k);
     const int32_t kind = inputs_[k].info.kind;
     if (inputs[k].empty) continue;
-    if (kind == format::kTensorValue || kind == format::kOptionalValue) {
-      slot.tensor = inputs[k].tensors[0];
-      continue;
+    const bool single = kind == format::kTensorValue || kind == format::kOptionalValue;
+    if (!single) slot.sequence = std::make_shared<Sequence>();
+    for (size_t i = 0; status == OPFORGE_STATUS_OK && i < inputs[k].count; ++i) {
+      Item item{inputs[k].tensors[i], BlockRef()};
+      if (item.tensor.dtype == DType::kString)
+        status = run->take_strings(inputs[k].tensors[i], inputs_[k].name, &item, error);
+      if (single)
+        static_cast<Item&>(slot) = std::move(item);
+      else
+        slot.sequence->items.push_back(std::move(item));
     }
-    slot.sequence = std::make_shared<Sequence>();
-    for (size_t i = 0; i < inputs[k].count; ++i)
-      slot.sequence->items.push_back({inputs[k].tensors[i], BlockRef()});
   }
-  Status status = run->run(watched(), error);
+  if (status == OPFORGE_STATUS_OK) status = run->run(watched(), error);
   for (uint32_t k = 0; status == OPFORGE_STATUS_OK && k < outputs_.size(); ++k) {
     const Slot& slot = run->output(k);
     Result& result = (*results)[k];
@@ -143,6 +148,11 @@ Status Session::run_values(const Given* inputs, std::vector<Result>* results, Er
       tensors.push_back(&slot.tensor);
     }
     for (const Tensor* tensor : tensors) {
+      if (tensor->dtype == DType::kString) {
+        status = give_strings(*tensor, run->texts(), &result, error);
+        if (status != OPFORGE_STATUS_OK) break;
+        continue;
+      }
       const size_t bytes = bytes_of(*tensor);
       void* to = ResultOutputs::add(&result, *tensor, bytes, error);
       if (to == nullptr) {

@@ -12,10 +12,10 @@ import numpy as np
 
 import opforge as of
 from opforge.bin.decode import NUMPY_DTYPES
-from opforge.bin.encode import SUB_BYTE
+from opforge.bin.encode import STRING, SUB_BYTE
 
 Array = np.ndarray[Any, Any]
-_PACKED = [NUMPY_DTYPES[number] for number in SUB_BYTE]
+_NO_FILES = [NUMPY_DTYPES[number] for number in (STRING, *SUB_BYTE)]
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Case:
 
 
 def plain(session: of.Session) -> bool:
-    """Whether inputs and outputs are tensors whose elements take whole bytes, as .npy files need."""
-    return all(v.kind == "tensor" and v.dtype not in _PACKED for v in (*session.inputs, *session.outputs))
+    """Whether inputs and outputs are tensors of numbers that take whole bytes, as .npy files need."""
+    return all(v.kind == "tensor" and v.dtype not in _NO_FILES for v in (*session.inputs, *session.outputs))
 
 
 def random(session: of.Session, feeds: Mapping[str, Any]) -> bool:

@@ -1,5 +1,6 @@
 /* runtime_values.c: sequences, optionals and limits through the C API, in plain C. Arguments: a model that
- * appends x to the sequence s and passes the optional o on, and one that loops for ever and appends. */
+ * appends x to the sequence s and passes the optional o on, one that loops for ever and appends, and one that
+ * joins two vectors of strings. */
 #include <stdio.h>
 #include <string.h>
 
@@ -97,8 +98,51 @@ static int limits(const char* path) {
   return 0;
 }
 
+static int strings(const char* path) {
+  static const char kBroken[] = {(char)0xC3};
+  opforge_string a[2] = {{"a", 1}, {"zero\0inside", 11}}, b[2] = {{NULL, 0}, {"\xC3\xA9", 2}};
+  int64_t two = 2;
+  opforge_session* session = NULL;
+  opforge_results* results = NULL;
+  opforge_tensor left = vector(NULL, &two), right;
+  opforge_value inputs[2], output;
+  opforge_run run;
+  const opforge_string* texts;
+  left.data = a;
+  left.dtype.code = OPFORGE_CODE_STRING;
+  left.dtype.bits = 128;
+  right = left;
+  right.data = b;
+  REQUIRE(opforge_session_open(path, NULL, &session) == OPFORGE_STATUS_OK);
+  REQUIRE(opforge_session_input(session, 0)->dtype.code == OPFORGE_CODE_STRING);
+  REQUIRE(opforge_session_input(session, 0)->onnx_dtype == 8);
+  memset(inputs, 0, sizeof inputs);
+  inputs[0].tensors = &left;
+  inputs[1].tensors = &right;
+  inputs[0].count = inputs[1].count = 1;
+  REQUIRE(opforge_session_run_values(session, inputs, 2, &results) == OPFORGE_STATUS_OK);
+  REQUIRE(opforge_results_value(results, 0, &output) == OPFORGE_STATUS_OK && output.count == 1);
+  REQUIRE(output.tensors[0].dtype.code == OPFORGE_CODE_STRING && output.tensors[0].dtype.bits == 128);
+  texts = (const opforge_string*)output.tensors[0].data;
+  REQUIRE(texts[0].size == 1 && strcmp(texts[0].data, "a") == 0);
+  REQUIRE(texts[1].size == 13 && memcmp(texts[1].data, "zero\0inside\xC3\xA9", 14) == 0);
+  opforge_results_free(results);
+  b[1].data = kBroken;
+  b[1].size = 1;
+  REQUIRE(opforge_session_run_values(session, inputs, 2, &results) == OPFORGE_STATUS_INVALID_ARGUMENT);
+  REQUIRE(strcmp(opforge_last_error()->where, "input 'b', element 1") == 0 && results == NULL);
+  b[1].size = -1;
+  REQUIRE(opforge_session_run_values(session, inputs, 2, &results) == OPFORGE_STATUS_INVALID_ARGUMENT);
+  memset(&run, 0, sizeof run);
+  run.size = sizeof run;
+  REQUIRE(opforge_session_run(session, &run) == OPFORGE_STATUS_UNSUPPORTED);
+  REQUIRE(strcmp(opforge_last_error()->hint, "use opforge_session_run_values") == 0);
+  opforge_session_close(session);
+  return 0;
+}
+
 int main(int argc, char** argv) {
-  if (argc != 3 || values(argv[1]) != 0 || limits(argv[2]) != 0) return 1;
+  if (argc != 4 || values(argv[1]) != 0 || limits(argv[2]) != 0 || strings(argv[3]) != 0) return 1;
   puts("good");
   return 0;
 }

@@ -19,13 +19,18 @@ inline void bound(opforge_session_options* options) {
   options->loop_limit = 100;
 }
 
-// Integers from -1 to 2, truth values, floats with all that is special.
+// Integers from -1 to 2, truth values, floats with all that is special, short texts.
 inline void fill(opforge_dtype dtype, int salt, std::vector<uint8_t>* data) {
   static constexpr float kFloats[] = {
       1.0f, -0.5f, 3.0f, 0.0f, -0.0f, 1e-42f, __builtin_inff(), __builtin_nanf("")};
+  static constexpr opforge_string kTexts[] = {{"a", 1}, {"", 0}, {"1.5", 3}, {"\xC3\xA9 b", 4}};
   const size_t size = dtype.bits / 8;
   for (size_t at = 0, e = static_cast<size_t>(salt); size != 0 && at + size <= data->size();
        at += size, ++e) {
+    if (dtype.code == OPFORGE_CODE_STRING) {
+      std::memcpy(data->data() + at, &kTexts[e % 4], sizeof kTexts[0]);
+      continue;
+    }
     uint64_t bits = static_cast<uint64_t>(static_cast<int64_t>(e * 7 % 4) - 1);
     if (dtype.code == OPFORGE_CODE_BOOL || dtype.code == OPFORGE_CODE_UINT) bits = e * 5 % 3 % 2;
     if (dtype.code == OPFORGE_CODE_FLOAT && size == 4) std::memcpy(&bits, &kFloats[e % 8], 4);
@@ -77,10 +82,11 @@ inline void run_small(opforge_session* session) {
     inputs[k].shape = shapes[k].data();
   }
   bool tensors = true;
-  for (int32_t k = 0; k < n_inputs; ++k)
-    tensors = tensors && opforge_session_input(session, k)->kind == OPFORGE_VALUE_TENSOR;
-  for (int32_t k = 0; k < n_outputs; ++k)
-    tensors = tensors && opforge_session_output(session, k)->kind == OPFORGE_VALUE_TENSOR;
+  const auto look = [&](const opforge_value_info* info) {
+    tensors = tensors && info->kind == OPFORGE_VALUE_TENSOR && info->dtype.code != OPFORGE_CODE_STRING;
+  };
+  for (int32_t k = 0; k < n_inputs; ++k) look(opforge_session_input(session, k));
+  for (int32_t k = 0; k < n_outputs; ++k) look(opforge_session_output(session, k));
   if (!tensors) return run_values(session, inputs);
   opforge_run run = {};
   run.size = sizeof run;

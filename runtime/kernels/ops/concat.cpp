@@ -121,8 +121,8 @@ Status split_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Concat", 4, kNewest, nullptr, concat_infer, concat_run, kAllInputs},
-    {"", "Split", 13, kNewest, nullptr, split_infer, split_run, kAnyOutput, 1, 2, kMany},
+    {"", "Concat", 4, kNewest, nullptr, concat_infer, concat_run, kAllInputs | kStrings},
+    {"", "Split", 13, kNewest, nullptr, split_infer, split_run, kAnyOutput | kStrings, 1, 2, kMany},
 };
 
 }  // namespace

@@ -81,8 +81,8 @@ Status tile_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Expand", 8, kNewest, nullptr, expand_infer, expand_run, 0, 2},
-    {"", "Tile", 6, kNewest, nullptr, tile_infer, tile_run, 0, 2},
+    {"", "Expand", 8, kNewest, nullptr, expand_infer, expand_run, kStrings, 2},
+    {"", "Tile", 6, kNewest, nullptr, tile_infer, tile_run, kStrings, 2},
 };
 
 }  // namespace

@@ -149,9 +149,9 @@ Status nd_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Gather", 1, kNewest, nullptr, gather_infer, gather_run, 0, 2},
-    {"", "GatherElements", 11, kNewest, nullptr, elements_infer, elements_run, 0, 2},
-    {"", "GatherND", 11, kNewest, nullptr, nd_infer, nd_run, 0, 2},
+    {"", "Gather", 1, kNewest, nullptr, gather_infer, gather_run, kStrings, 2},
+    {"", "GatherElements", 11, kNewest, nullptr, elements_infer, elements_run, kStrings, 2},
+    {"", "GatherND", 11, kNewest, nullptr, nd_infer, nd_run, kStrings, 2},
 };
 
 }  // namespace

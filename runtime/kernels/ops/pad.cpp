@@ -146,7 +146,7 @@ Status pad_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Pad", 11, kNewest, nullptr, pad_infer, pad_run, 0, 2, 4},
+    {"", "Pad", 11, kNewest, nullptr, pad_infer, pad_run, kStrings, 2, 4},
 };
 
 }  // namespace

@@ -235,8 +235,8 @@ Status eye_run(RunContext& c) {
 
 const OpKernel kRows[] = {
     {"", "Trilu", 14, kNewest, nullptr, trilu_infer, trilu_run, 0, 1, 2},
-    {"", "Compress", 9, kNewest, nullptr, compress_infer, compress_run, 0, 2},
-    {"", "ReverseSequence", 10, kNewest, nullptr, reverse_infer, reverse_run, 0, 2},
+    {"", "Compress", 9, kNewest, nullptr, compress_infer, compress_run, kStrings, 2},
+    {"", "ReverseSequence", 10, kNewest, nullptr, reverse_infer, reverse_run, kStrings, 2},
     {"", "TensorScatter", 24, kNewest, nullptr, cache_infer, cache_run, 0, 2, 3},
     {"", "EyeLike", 9, kNewest, nullptr, eye_infer, eye_run, kShapeOnly},
 };

@@ -220,8 +220,8 @@ Status nonzero_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "ScatterND", 11, kNewest, nullptr, nd_infer, nd_run, 0, 3},
-    {"", "ScatterElements", 11, kNewest, nullptr, elements_infer, elements_run, 0, 3},
+    {"", "ScatterND", 11, kNewest, nullptr, nd_infer, nd_run, kStrings, 3},
+    {"", "ScatterElements", 11, kNewest, nullptr, elements_infer, elements_run, kStrings, 3},
     {"", "NonZero", 9, kNewest, nullptr, nonzero_infer, nonzero_run},
 };
 

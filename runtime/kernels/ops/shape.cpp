@@ -50,8 +50,8 @@ Status size_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Shape", 1, kNewest, nullptr, shape_infer, shape_run, kShapeOnly},
-    {"", "Size", 1, kNewest, nullptr, size_infer, size_run, kShapeOnly},
+    {"", "Shape", 1, kNewest, nullptr, shape_infer, shape_run, kShapeOnly | kStrings},
+    {"", "Size", 1, kNewest, nullptr, size_infer, size_run, kShapeOnly | kStrings},
 };
 
 }  // namespace

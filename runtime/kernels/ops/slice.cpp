@@ -81,7 +81,7 @@ Status slice_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Slice", 10, kNewest, nullptr, slice_infer, slice_run, 0, 3, 5},
+    {"", "Slice", 10, kNewest, nullptr, slice_infer, slice_run, kStrings, 3, 5},
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ Status transpose_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Transpose", 1, kNewest, nullptr, transpose_infer, transpose_run},
+    {"", "Transpose", 1, kNewest, nullptr, transpose_infer, transpose_run, kStrings},
 };
 
 }  // namespace

@@ -132,11 +132,11 @@ Status squeeze_infer(InferContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Identity", 1, kNewest, nullptr, identity_infer, copy_run},
-    {"", "Reshape", 5, kNewest, nullptr, reshape_infer, copy_run, 0, 2},
-    {"", "Flatten", 1, kNewest, nullptr, flatten_infer, copy_run},
-    {"", "Unsqueeze", 13, kNewest, nullptr, unsqueeze_infer, copy_run, 0, 2},
-    {"", "Squeeze", 13, kNewest, nullptr, squeeze_infer, copy_run, 0, 1, 2},
+    {"", "Identity", 1, kNewest, nullptr, identity_infer, copy_run, kStrings},
+    {"", "Reshape", 5, kNewest, nullptr, reshape_infer, copy_run, kStrings, 2},
+    {"", "Flatten", 1, kNewest, nullptr, flatten_infer, copy_run, kStrings},
+    {"", "Unsqueeze", 13, kNewest, nullptr, unsqueeze_infer, copy_run, kStrings, 2},
+    {"", "Squeeze", 13, kNewest, nullptr, squeeze_infer, copy_run, kStrings, 1, 2},
 };
 
 }  // namespace

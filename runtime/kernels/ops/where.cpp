@@ -38,7 +38,7 @@ Status where_run(RunContext& c) {
 }
 
 constexpr OpKernel kRows[] = {
-    {"", "Where", 9, kNewest, nullptr, where_infer, where_run, 0, 3},
+    {"", "Where", 9, kNewest, nullptr, where_infer, where_run, kStrings, 3},
 };
 
 }  // namespace

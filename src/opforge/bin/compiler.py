@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from opforge.bin import format as bin_format
 from opforge.bin import tuning
+from opforge.bin.encode import STRING
 from opforge.bin.format import PlanEntry
 from opforge.bin.lowering import (
     attention,
@@ -97,7 +98,7 @@ def _static_plan(program: Program) -> tuple[int, list[PlanEntry]] | None:
     inputs = [program.values[index] for index in program.graphs[0].inputs]
     shapes = {v.name: [d for d in v.shape or [] if isinstance(d, int)] for v in inputs}
     static = all(v.shape is not None and len(shapes[v.name]) == len(v.shape) for v in inputs)
-    tensors = all(value.kind == "tensor" for value in program.values)
+    tensors = all(value.kind == "tensor" and value.dtype != STRING for value in program.values)
     if not static or not tensors or program.required or len(program.graphs) > 1:
         return None
     with tempfile.TemporaryDirectory(prefix="opforge-plan-") as folder:

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from opforge.bin.dimensions import dimension_text
-from opforge.bin.encode import SUB_BYTE, PlanEntry
+from opforge.bin.encode import STRING, SUB_BYTE, PlanEntry
 from opforge.bin.layout import (
     ATTRIBUTE,
     DIMENSION,
@@ -42,6 +42,7 @@ NUMPY_DTYPES: dict[int, np.dtype[Any]] = {
     5: np.dtype(np.int16),
     6: np.dtype(np.int32),
     7: np.dtype(np.int64),
+    8: np.dtype(object),
     9: np.dtype(np.bool_),
     10: np.dtype(np.float16),
     11: np.dtype(np.float64),
@@ -59,7 +60,8 @@ NUMPY_DTYPES: dict[int, np.dtype[Any]] = {
     25: np.dtype(ml_dtypes.uint2),
     26: np.dtype(ml_dtypes.int2),
 }
-"""ONNX TensorProto.DataType number to the NumPy dtype; those of less than a byte have one byte per element there."""
+"""ONNX TensorProto.DataType number to the NumPy dtype; those of less than a byte have one byte per element there, and
+strings are arrays of objects."""
 
 
 def decode(path: Path, contents: Mapping[Kind, Bytes]) -> tuple[Program, Plan | None]:
@@ -85,6 +87,7 @@ class _Decoder:
         program = Program(
             values=self._values(), graphs=self._graphs(), required=self._required(), places=self._places()
         )
+        program.texts = list(self.strings)
         target = self._numbers(Kind.TARGET)
         program.target = self.strings[target[0]]
         program.cpu_features = [self.strings[k] for k in target[2 : 2 + target[1]]]
@@ -136,7 +139,7 @@ class _Decoder:
 
     def _constant(self, value: Value, offset: int, size: int) -> np.ndarray[Any, Any]:
         data = self.contents[Kind.WEIGHTS][offset : offset + size]
-        dtype = NUMPY_DTYPES.get(value.dtype)
+        dtype = np.dtype("<u4") if value.dtype == STRING else NUMPY_DTYPES.get(value.dtype)
         if dtype is None or value.dtype in SUB_BYTE:
             return data  # packed, as it lies in the file
         typed = data.view(dtype)

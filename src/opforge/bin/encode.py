@@ -27,7 +27,10 @@ from opforge.bin.layout import (
 from opforge.bin.program import Graph, GraphRef, Node, Program, Value
 from opforge.errors import ArgumentError, InternalError
 
-__all__ = ["SUB_BYTE", "Encoded", "Placement", "PlanEntry", "encode", "pack_bits"]
+__all__ = ["STRING", "SUB_BYTE", "Encoded", "Placement", "PlanEntry", "encode", "pack_bits"]
+
+STRING = 8
+"""ONNX number of strings."""
 
 SUB_BYTE: dict[int, int] = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
 """ONNX numbers of the types of less than a byte: u4, i4, f4e2m1, u2, i2; bits of an element."""
@@ -91,7 +94,11 @@ def _rows(rows: list[tuple[Any, ...]], dtype: np.dtype[Any]) -> bytes:
 class _Encoder:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.strings: dict[str, int] = {"": 0}
+        self.strings: dict[str, int] = {}
+        for text in program.texts:  # first, so that the constants of strings need no new numbers
+            self.text(text)
+        if list(self.strings) != program.texts or program.texts[0] != "":
+            raise ArgumentError("the texts of a program repeat, or do not begin with the empty one")
         self.dimensions = DimensionTable(self.strings)
         self.ids: list[int] = []
         self.integers: list[int] = []

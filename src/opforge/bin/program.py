@@ -32,7 +32,8 @@ class Value:
         dtype: ONNX ``TensorProto.DataType`` number.
         shape: logical dimensions, or None when even the rank is unknown.
         layout: placement in memory.
-        data: packed bytes of a constant (any array, stored as it lies, or one that is packed late), else None.
+        data: packed bytes of a constant (any array, stored as it lies, or one that is packed late), else None. Of
+            strings their numbers in ``Program.texts``, as u32.
         packing: how ``data`` is packed ("" = dense row-major), e.g. "matmul16", "conv16", "winograd16".
         kind: "tensor", "sequence", "optional" or "optional_sequence"; of the latter three, ``dtype`` and ``shape`` are
             those of the tensors inside.
@@ -121,7 +122,8 @@ class Place:
 class Program:
     """A whole model. ``graphs[0]`` is the main graph; ``values`` is shared by all graphs.
 
-    ``places`` says where nodes of the model come from, by the names that ``Node.origin`` has.
+    ``places`` says where nodes of the model come from, by the names that ``Node.origin`` has. ``texts`` are what the
+    elements of constants of strings are numbers of; the first one is empty, and they differ.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -131,3 +133,4 @@ class Program:
     target: str = "cpu"
     cpu_features: list[str] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=lambda: [""])

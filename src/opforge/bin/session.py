@@ -35,6 +35,7 @@ class ValueInfo:
     Attributes:
         name: as in the model.
         dtype: NumPy dtype (``ml_dtypes`` for bf16 and the types of 8 bits and less; arrays hold one element per byte).
+            That of strings is ``object``: arrays of str, or as inputs also of bytes that are UTF-8.
         shape: numbers, symbols or expressions over them, None where unknown; None when the rank is unknown.
         kind: "tensor", "sequence" (a list of arrays), "optional" (an array or None), "optional_sequence" (a list or
             None). Of the latter three, dtype and shape are those of the arrays inside.
@@ -48,7 +49,8 @@ class ValueInfo:
     def __str__(self) -> str:
         """Show dtype, dimensions and kind: ``float32[N, 4]``, ``sequence of int64[?]``."""
         dims = "of any rank" if self.shape is None else str([d if d is not None else "?" for d in self.shape])
-        tensor = f"{self.dtype}{'' if self.shape is not None else ' '}{dims}".replace("'", "")
+        name = "string" if self.dtype == object else self.dtype
+        tensor = f"{name}{'' if self.shape is not None else ' '}{dims}".replace("'", "")
         return _KIND_TEXTS[self.kind].format(tensor)
 
 
@@ -194,7 +196,9 @@ class Session:
         self._run = self._native.run
         self._inputs = [_info(*row) for row in self._native.values(True)]
         self._outputs = [_info(*row) for row in self._native.values(False)]
-        self._tensors_only = all(info.kind == "tensor" for info in (*self._inputs, *self._outputs))
+        self._tensors_only = all(
+            info.kind == "tensor" and info.dtype != object for info in (*self._inputs, *self._outputs)
+        )
         if not self._tensors_only:
             self._run = self._run_values
 
@@ -233,10 +237,12 @@ class Session:
 
         Args:
             inputs: an array for each input; a list of arrays for a sequence; None (or no entry) for an optional that
-                is empty. Dtypes must be those of the model; shapes must fit its dimensions.
+                is empty. Dtypes must be those of the model; shapes must fit its dimensions. Strings may be any array or
+                nested list of str or bytes, with any of NumPy's dtypes for them.
 
         Returns:
-            A new array for each output, a list of new arrays for a sequence, None for an empty optional.
+            A new array for each output, a list of new arrays for a sequence, None for an empty optional. Strings are
+            arrays of objects, which are str.
 
         Raises:
             ArgumentError: a name, kind, rank or dimension is wrong.
@@ -285,9 +291,9 @@ class Session:
         """
         if not self._tensors_only:
             raise UnsupportedError(
-                "a model with sequences or optionals is not planned ahead",
+                "a model with strings, sequences or optionals is not planned ahead",
                 where=str(self._path),
-                expected="inputs and outputs that are tensors",
+                expected="inputs and outputs that are tensors of numbers or bool",
             )
         missing = [info.name for info in self._inputs if info.name not in shapes]
         if missing:
@@ -390,6 +396,8 @@ def _value(info: ValueInfo, value: object) -> Data:
 
 def _dense(info: ValueInfo, value: object, where: str) -> Array:
     """Turn what the caller gave into a dense array of the declared dtype, without changing values."""
+    if info.dtype == object:
+        return _strings(value, where)
     array = np.asarray(value)
     if array.dtype != info.dtype and array.dtype.newbyteorder("=") != info.dtype:
         raise DtypeError(
@@ -400,4 +408,31 @@ def _dense(info: ValueInfo, value: object, where: str) -> Array:
             hint="convert it with .astype(...)",
         )
     dense = np.require(array, dtype=info.dtype, requirements=["C", "A"])
+    return dense if type(dense) is np.ndarray else dense.view(np.ndarray)
+
+
+def _strings(value: object, where: str) -> Array:
+    """Turn what the caller gave into a dense array of str and bytes."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "USTO":
+        raise DtypeError("an input has the wrong dtype", where=where, expected="strings: str or bytes", got=array.dtype)
+    dense = np.require(array.astype(object), requirements=["C", "A"])
+    for index, item in np.ndenumerate(dense):
+        if not isinstance(item, (str, bytes)):
+            raise DtypeError(
+                "an element of an input is no text",
+                where=f"{where}, element {list(index)}",
+                expected="str or bytes",
+                got=f"{type(item).__name__} {item!r:.60}",
+                hint="replace what is missing by a text, such as the empty one",
+            )
+        try:
+            item.decode() if isinstance(item, bytes) else item.encode()
+        except UnicodeError as error:
+            raise ArgumentError(
+                "an element of an input is no valid text",
+                where=f"{where}, element {list(index)}",
+                expected="text that UTF-8 can hold",
+                got=str(error),
+            ) from error
     return dense if type(dense) is np.ndarray else dense.view(np.ndarray)

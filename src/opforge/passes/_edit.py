@@ -23,6 +23,7 @@ __all__ = [
     "scalar",
     "set_meta",
     "subgraphs",
+    "texts",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -56,10 +57,26 @@ def is_op(node: ir.Node | None, *names: str, domain: str = "") -> bool:
 
 
 def array(value: ir.Value | None) -> Array | None:
-    """Return the elements of a constant, else None."""
+    """Return the elements of a constant (strings as an array of objects: str, or bytes that are none), else None."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
-    return value.const_value.numpy()
+    tensor = value.const_value
+    return texts(tensor) if tensor.dtype is ir.DataType.STRING else tensor.numpy()
+
+
+def texts(tensor: ir.TensorProtocol) -> Array:
+    """Return the elements of a tensor of strings as an array of objects: str, or bytes where they are no UTF-8."""
+    if isinstance(tensor, ir.StringTensor):
+        listed = list(tensor.string_data())  # NumPy's bytes would lose zeros at the end
+    else:
+        listed = np.asarray(tensor.numpy(), object).reshape(-1).tolist()
+    made = np.empty(len(listed), object)
+    for k, item in enumerate(listed):
+        try:
+            made[k] = item.decode() if isinstance(item, bytes) else str(item)
+        except UnicodeDecodeError:
+            made[k] = item
+    return made.reshape(tensor.shape.numpy())
 
 
 def scalar(value: ir.Value | None) -> float | None:

@@ -78,9 +78,17 @@ def endless(folder: Path) -> Path:
     return b.save(folder / "endless.bin")
 
 
+def joining(folder: Path) -> Path:
+    """Two vectors of strings, element by element."""
+    b = Builder()
+    a, c = b.input("a", object, ["N"]), b.input("b", object, ["N"])
+    b.output(b.node("StringConcat", [a, c], object, ["N"], name="y"))
+    return b.save(folder / "joining.bin")
+
+
 @pytest.mark.compiler
-def test_sequences_and_limits_from_plain_c(tmp_path: Path) -> None:
-    result = run_c("runtime_values.c", tmp_path, appending(tmp_path), endless(tmp_path))
+def test_sequences_strings_and_limits_from_plain_c(tmp_path: Path) -> None:
+    result = run_c("runtime_values.c", tmp_path, appending(tmp_path), endless(tmp_path), joining(tmp_path))
     assert (result.stdout, result.returncode) == ("good\n", 0)
 
 
@@ -92,6 +100,7 @@ def test_run_says_that_it_is_for_tensors(tmp_path: Path) -> None:
     assert "s: sequence of f4[N]" in result.stderr
     assert "o: optional f4[N]" in result.stderr
     assert "hint: use `opforge run`" in result.stderr
+    assert "a: string[N]" in run(joining(tmp_path)).stderr
 
 
 def test_run_reads_and_writes_arrays(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from opforge.bin import program
-from opforge.bin.encode import SUB_BYTE, pack_bits
+from opforge.bin.encode import STRING, SUB_BYTE, pack_bits
 from opforge.bin.lowering.graph import Graph, Node, Value
 from opforge.bin.packing import ELEMENTS, PACKERS, Late
+from opforge.errors import ArgumentError
 from opforge.passes._dims import Dim
 
 __all__ = ["emit"]
@@ -81,6 +82,7 @@ class _Emitter:
         self.taken: set[str] = {v.name for v in (*main.inputs, *main.outputs)}
         self.fixed = {*main.inputs, *main.outputs}
         self.tick = tick
+        self.texts: dict[str, int] = {"": 0}
 
     def number(self, value: Value | None) -> int:
         if value is None:
@@ -89,11 +91,27 @@ class _Emitter:
             name = value.name if value in self.fixed else _unique(value.name, self.taken)
             shape = None if value.dims is None else [self.names.text(d) for d in value.dims]
             self.index[value] = len(self.made.values)
+            data = self.strings(value) if value.dtype == STRING else _data(value)
             self.made.values.append(
-                program.Value(name, value.dtype, shape, value.layout, _data(value), value.packing, value.kind)
+                program.Value(name, value.dtype, shape, value.layout, data, value.packing, value.kind)
             )
             self.tick()
         return self.index[value]
+
+    def strings(self, value: Value) -> np.ndarray[Any, Any] | None:
+        """Return the numbers of a constant's texts."""
+        if value.data is None:
+            return None
+        try:
+            texts = [item.decode() if isinstance(item, bytes) else str(item) for item in value.data.reshape(-1)]
+        except UnicodeDecodeError as error:
+            raise ArgumentError(
+                "a constant of strings is not valid UTF-8", where=f"value {value.name!r}", got=str(error)
+            ) from error
+        if any("\0" in text for text in texts):
+            raise ArgumentError("a constant of strings holds a zero byte", where=f"value {value.name!r}")
+        numbers = [self.texts.setdefault(text, len(self.texts)) for text in texts]
+        return np.array(numbers, "<u4").reshape(value.data.shape)
 
     def graph(self, graph: Graph) -> int:
         """Emit a graph and those inside it; return its index."""
@@ -128,4 +146,5 @@ def emit(graph: Graph, tick: Callable[[], None] = lambda: None) -> program.Progr
     """Make the program of a graph and all graphs inside it."""
     emitter = _Emitter(graph, tick)
     emitter.graph(graph)
+    emitter.made.texts = list(emitter.texts)
     return emitter.made

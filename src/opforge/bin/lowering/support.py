@@ -9,9 +9,10 @@ from pathlib import Path
 
 import onnx
 
+from opforge.bin.encode import STRING
 from opforge.bin.layout import VALUE_KINDS
 from opforge.bin.lowering import coverage
-from opforge.bin.lowering._generated.kernels import EXECUTOR_OPS, KERNELS
+from opforge.bin.lowering._generated.kernels import EXECUTOR_OPS, KERNELS, STRINGS
 from opforge.bin.lowering.graph import Graph, Node, Value
 from opforge.bin.program import RequiredOperator
 from opforge.errors import UnsupportedError
@@ -20,8 +21,8 @@ from opforge.schema import Operator, registry
 __all__ = ["custom_operators", "require_kernels", "required_operators"]
 
 
-DTYPES = frozenset({*range(1, 8), *range(9, 14), *range(16, 27)})
-"""ONNX numbers of the types of runtime/program/kernel_api.h, strings aside."""
+DTYPES = frozenset({*range(1, 14), *range(16, 27)})
+"""ONNX numbers of the types of runtime/program/kernel_api.h."""
 
 
 KINDS = frozenset(VALUE_KINDS)
@@ -41,6 +42,12 @@ def _served(node: Node) -> bool:
     return any(first <= node.since <= last for first, last in KERNELS.get((node.domain, node.op), ()))
 
 
+def _takes_strings(node: Node) -> bool:
+    values = (v for v in (*node.inputs, *node.outputs) if v is not None)
+    known = (node.domain, node.op) in STRINGS or (node.domain == "" and node.op in EXECUTED)
+    return known or all(v.dtype != STRING for v in values)
+
+
 def require_kernels(graph: Graph) -> None:
     """Raise UnsupportedError that lists every node without a kernel and every value of a type that none takes."""
     places = []
@@ -49,9 +56,11 @@ def require_kernels(graph: Graph) -> None:
         places.append(coverage.Place(_type_name(value), value.name, "the runtime has no tensors of this type"))
     known = sorted({name for domain, name in KERNELS if domain == ""} | EXECUTED)
     for node in (n for g in graph.walk() for n in g.nodes):
-        if node.domain not in ("", "opforge") or _served(node):
-            continue
         where = ", ".join(node.origin) or next((o.name for o in node.outputs if o is not None), "?")
+        if node.domain not in ("", "opforge") or _served(node):
+            if not _takes_strings(node):
+                places.append(coverage.Place(node.op, where, "its kernel takes and gives no tensors of strings"))
+            continue
         if (node.domain, node.op) in KERNELS:
             why = f"the runtime has no kernel for its version {node.since}"
             places.append(coverage.Place(node.op, where, why))
@@ -61,7 +70,7 @@ def require_kernels(graph: Graph) -> None:
     if places:
         raise UnsupportedError(
             "the model has nodes that cannot run",
-            expected="operators of docs/operators.md, on tensors of numbers and bool",
+            expected="operators of docs/operators.md, on tensors of the types that they serve",
             got="".join(f"\n    {line}" for line in coverage.describe(places)),
         )
 
