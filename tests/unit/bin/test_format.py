@@ -217,6 +217,6 @@ def test_stored_files_are_what_the_writer_makes(tmp_path: Path) -> None:
 
     main(tmp_path)
     stored = Path(__file__).resolve().parents[2] / "data" / "bins"
-    assert sorted(p.name for p in stored.iterdir()) == sorted(p.name for p in tmp_path.iterdir())
+    assert sorted(p.name for p in stored.iterdir()) == sorted(p.name for p in tmp_path.glob("*.bin"))
     for path in stored.iterdir():
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name

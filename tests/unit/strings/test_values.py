@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,18 @@ def test_runs_do_not_share_and_may_repeat(tmp_path: Path) -> None:
     for k in range(200):  # more than the limit, were texts of a run kept
         assert s.run({"s": [str(k) * 4000]})["t"].tolist() == [str(k) * 8000]
     assert first.tolist() == ["aa"]
+
+
+def test_callers_of_one_session_at_once(tmp_path: Path) -> None:
+    s = session("t = StringConcat(s, s) n = Equal(s, t)", "string[N] s", "string[N] t, bool[N] n", tmp_path)
+
+    def run_often(caller: int) -> bool:
+        mine = [f"{caller} {k}" for k in range(1 + caller)]
+        runs = [s.run({"s": mine}) for _ in range(20)]
+        return all(r["t"].tolist() == [t + t for t in mine] and not r["n"].any() for r in runs)
+
+    with ThreadPoolExecutor(8) as callers:
+        assert all(callers.map(run_often, range(8)))
 
 
 def test_the_memory_of_texts_is_limited(tmp_path: Path) -> None:
