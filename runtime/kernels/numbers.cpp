@@ -65,7 +65,7 @@ int64_t put_real(T value, int most, char* to) {
   const T size = std::fabs(value);
   if (std::isinf(size)) return at + put("inf", to + at);
   if (size == 0) return at + put("0.0", to + at);
-  char digits[24];
+  char digits[24] = {};
   int exponent = 0;
   const int n = shortest(size, most, digits, &exponent);
   if (size < T(1e-4) || size >= T(1e16)) {
