@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 _TABLE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-_ULP = re.compile(r"^ULP_\w+\((\w+), ([\d.]+)\)", re.MULTILINE)
+_ULP = re.compile(r"^ULP_\w+\((\w+), ([\d.]+), ([\d.]+)\)", re.MULTILINE)
 
 
 def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -24,11 +24,12 @@ def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def _bounds() -> dict[str, str]:
-    return dict(_ULP.findall((ROOT / "include/opforge/vector_math_ulp.def").read_text(encoding="utf-8")))
+    rows = _ULP.findall((ROOT / "include/opforge/vector_math_ulp.def").read_text(encoding="utf-8"))
+    return {name: f32 if f32 == f64 else f"{f32}, {f64}" for name, f32, f64 in rows}
 
 
 def functions() -> str:
-    """What a formula may call, with the error bound of the f32 form."""
+    """What a formula may call, with the error bounds of f32 and f64."""
     import opforge
     from opforge.expr import functions as defined
 
@@ -41,7 +42,7 @@ def functions() -> str:
         # A docstring begins with a capital, a variable does not.
         text = re.sub(r"^[XE]\b", lambda m: m[0].lower(), text)
         rows.append((f"`of.{name}({', '.join(inspect.signature(function).parameters)})`", text, bounds.get(name, "")))
-    return _rows(("function", "meaning", "error in f32, ULP"), rows)
+    return _rows(("function", "meaning", "error in f32, f64, ULP"), rows)
 
 
 def kinks() -> str:

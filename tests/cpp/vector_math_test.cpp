@@ -44,13 +44,13 @@ double ulp_error(double reference, float got) {
 }
 
 using Apply = void (*)(const float*, const float*, float*, long);
-#define ULP_UNARY(name, bound)                                                        \
+#define ULP_UNARY(name, bound, f64)                                                   \
   template <int N>                                                                    \
   void apply_##name(const float* x, const float*, float* out, long n) {               \
     using V = vm::Vec<float, N>;                                                      \
     for (long i = 0; i < n; i += N) vm::store(out + i, vm::name(vm::load<V>(x + i))); \
   }
-#define ULP_BINARY(name, bound)                                             \
+#define ULP_BINARY(name, bound, f64)                                        \
   template <int N>                                                          \
   void apply_##name(const float* x, const float* y, float* out, long n) {   \
     using V = vm::Vec<float, N>;                                            \
@@ -243,11 +243,11 @@ int main(int argc, char** argv) {
   const uint64_t step = argc > 1 ? strtoull(argv[1], nullptr, 10) : 4093;
   std::vector<Case> cases;
   int k1 = 0, k2 = 0;
-#define ULP_UNARY(name, bound) \
-  cases.push_back(             \
+#define ULP_UNARY(name, bound, f64) \
+  cases.push_back(                  \
       {#name, bound, {apply_##name<4>, apply_##name<8>, apply_##name<16>}, kRefs1[k1++], nullptr});
-#define ULP_BINARY(name, bound) \
-  cases.push_back(              \
+#define ULP_BINARY(name, bound, f64) \
+  cases.push_back(                   \
       {#name, bound, {apply_##name<4>, apply_##name<8>, apply_##name<16>}, nullptr, kRefs2[k2++]});
 #include "opforge/vector_math_ulp.def"
   printf("profile %s\n", vm::kFast ? "fast" : "strict");

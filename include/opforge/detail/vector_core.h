@@ -178,6 +178,15 @@ OPFORGE_INLINE F lesser(F a, F b) {
     if constexpr (sizeof(F) == 64) return __builtin_ia32_minps512_mask(a, b, a, -1, 4);
 #endif
   }
+  if constexpr (std::is_same_v<Lane<F>, double>) {
+    if constexpr (sizeof(F) == 16) return __builtin_ia32_minpd(a, b);
+#ifdef __AVX__
+    if constexpr (sizeof(F) == 32) return __builtin_ia32_minpd256(a, b);
+#endif
+#ifdef __AVX512F__
+    if constexpr (sizeof(F) == 64) return __builtin_ia32_minpd512_mask(a, b, a, -1, 4);
+#endif
+  }
 #endif
   return a < b ? a : b;
 }
@@ -191,6 +200,15 @@ OPFORGE_INLINE F greater(F a, F b) {
 #endif
 #ifdef __AVX512F__
     if constexpr (sizeof(F) == 64) return __builtin_ia32_maxps512_mask(a, b, a, -1, 4);
+#endif
+  }
+  if constexpr (std::is_same_v<Lane<F>, double>) {
+    if constexpr (sizeof(F) == 16) return __builtin_ia32_maxpd(a, b);
+#ifdef __AVX__
+    if constexpr (sizeof(F) == 32) return __builtin_ia32_maxpd256(a, b);
+#endif
+#ifdef __AVX512F__
+    if constexpr (sizeof(F) == 64) return __builtin_ia32_maxpd512_mask(a, b, a, -1, 4);
 #endif
   }
 #endif
@@ -266,6 +284,14 @@ OPFORGE_INLINE F sqrt(F x) {
 #endif
 #ifdef __AVX512F__
     if constexpr (sizeof(F) == 64) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#endif
+  } else {
+    if constexpr (sizeof(F) == 16) return __builtin_ia32_sqrtpd(x);
+#ifdef __AVX__
+    if constexpr (sizeof(F) == 32) return __builtin_ia32_sqrtpd256(x);
+#endif
+#ifdef __AVX512F__
+    if constexpr (sizeof(F) == 64) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
 #endif
   }
 #endif

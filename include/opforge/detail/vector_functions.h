@@ -1,8 +1,12 @@
 // vector_functions.h: the operations of opcodes.def on Vec<E, N>, for formula code.
 #pragma once
 
-#include <math.h>
-
+#include "opforge/detail/vector64_erf.h"
+#include "opforge/detail/vector64_exp.h"
+#include "opforge/detail/vector64_inverse.h"
+#include "opforge/detail/vector64_log.h"
+#include "opforge/detail/vector64_pow.h"
+#include "opforge/detail/vector64_trig.h"
 #include "opforge/detail/vector_arithmetic.h"
 #include "opforge/detail/vector_cast.h"
 #include "opforge/detail/vector_erf.h"
@@ -61,52 +65,10 @@ OPFORGE_INLINE V splat(double x) {
   return r;
 }
 
-// ---- f64 by libm, element by element ----
-namespace lanes {
-using Function1 = double (*)(double);
-using Function2 = double (*)(double, double);
-inline OPFORGE_NOINLINE void map(double* x, int n, Function1 f) {
-  for (int i = 0; i < n; ++i) x[i] = f(x[i]);
-}
-inline OPFORGE_NOINLINE void map(double* x, const double* y, int n, Function2 f) {
-  for (int i = 0; i < n; ++i) x[i] = f(x[i], y[i]);
-}
-inline double sigmoid(double x) {
-  const double e = ::exp(-__builtin_fabs(x));
-  return x != x ? x : (x >= 0 ? 1.0 : e) / (1.0 + e);
-}
-inline double softplus(double x) {
-  return x != x ? x : (x > 0 ? x : 0.0) + ::log1p(::exp(-__builtin_fabs(x)));
-}
-inline double mod(double x, double y) {
-  const double r = ::fmod(x, y);
-  if (r == 0.0) return __builtin_copysign(r, y);
-  return __builtin_signbit(r) != __builtin_signbit(y) && r == r ? r + y : r;
-}
-}  // namespace lanes
-
 template <class V>
 constexpr bool kIsFloat = std::is_same_v<typename V::Element, float>;
 template <class V>
 constexpr bool kIsBool = std::is_same_v<typename V::Element, bool>;
-
-template <class V>
-OPFORGE_INLINE V map1(V x, lanes::Function1 f) {
-  double v[V::kSize];
-  memcpy(v, &x.v, sizeof v);
-  lanes::map(v, V::kSize, f);
-  memcpy(&x.v, v, sizeof v);
-  return x;
-}
-template <class V>
-OPFORGE_INLINE V map2(V x, V y, lanes::Function2 f) {
-  double v[V::kSize], w[V::kSize];
-  memcpy(v, &x.v, sizeof v);
-  memcpy(w, &y.v, sizeof w);
-  lanes::map(v, w, V::kSize, f);
-  memcpy(&x.v, v, sizeof v);
-  return x;
-}
 
 // ---- arithmetic ----
 template <class V>
@@ -176,54 +138,64 @@ OPFORGE_BOTH(round)
 OPFORGE_BOTH(trunc)
 #undef OPFORGE_BOTH
 
-// ---- elementary functions: raw:: for f32, libm for f64 ----
-#define OPFORGE_UNARY(name, f64) \
-  template <class V>             \
-  OPFORGE_INLINE V name(V x) {   \
-    if constexpr (kIsFloat<V>) { \
-      return {raw::name(x.v)};   \
-    } else {                     \
-      return map1(x, f64);       \
-    }                            \
+// ---- elementary functions ----
+// Those of f64 are long: one copy of each serves all callers (compilers are slow with formulas that hold many
+// copies, and a processor runs several calls side by side).
+#define OPFORGE_UNARY(name)                   \
+  template <class F>                          \
+  OPFORGE_NOINLINE F name##_of_doubles(F x) { \
+    return raw64::name(x);                    \
+  }                                           \
+  template <class V>                          \
+  OPFORGE_INLINE V name(V x) {                \
+    if constexpr (kIsFloat<V>) {              \
+      return {raw::name(x.v)};                \
+    } else {                                  \
+      return {name##_of_doubles(x.v)};        \
+    }                                         \
   }
-OPFORGE_UNARY(exp, ::exp)
-OPFORGE_UNARY(exp2, ::exp2)
-OPFORGE_UNARY(expm1, ::expm1)
-OPFORGE_UNARY(log, ::log)
-OPFORGE_UNARY(log2, ::log2)
-OPFORGE_UNARY(log10, ::log10)
-OPFORGE_UNARY(log1p, ::log1p)
-OPFORGE_UNARY(sin, ::sin)
-OPFORGE_UNARY(cos, ::cos)
-OPFORGE_UNARY(tan, ::tan)
-OPFORGE_UNARY(asin, ::asin)
-OPFORGE_UNARY(acos, ::acos)
-OPFORGE_UNARY(atan, ::atan)
-OPFORGE_UNARY(sinh, ::sinh)
-OPFORGE_UNARY(cosh, ::cosh)
-OPFORGE_UNARY(tanh, ::tanh)
-OPFORGE_UNARY(asinh, ::asinh)
-OPFORGE_UNARY(acosh, ::acosh)
-OPFORGE_UNARY(atanh, ::atanh)
-OPFORGE_UNARY(erf, ::erf)
-OPFORGE_UNARY(erfc, ::erfc)
-OPFORGE_UNARY(cbrt, ::cbrt)
-OPFORGE_UNARY(sigmoid, lanes::sigmoid)
-OPFORGE_UNARY(softplus, lanes::softplus)
+#define OPFORGE_BINARY(name)                       \
+  template <class F>                               \
+  OPFORGE_NOINLINE F name##_of_doubles(F x, F y) { \
+    return raw64::name(x, y);                      \
+  }                                                \
+  template <class V>                               \
+  OPFORGE_INLINE V name(V x, V y) {                \
+    if constexpr (kIsFloat<V>) {                   \
+      return {raw::name(x.v, y.v)};                \
+    } else {                                       \
+      return {name##_of_doubles(x.v, y.v)};        \
+    }                                              \
+  }
+OPFORGE_UNARY(exp)
+OPFORGE_UNARY(exp2)
+OPFORGE_UNARY(expm1)
+OPFORGE_UNARY(log)
+OPFORGE_UNARY(log2)
+OPFORGE_UNARY(log10)
+OPFORGE_UNARY(log1p)
+OPFORGE_UNARY(sin)
+OPFORGE_UNARY(cos)
+OPFORGE_UNARY(tan)
+OPFORGE_UNARY(asin)
+OPFORGE_UNARY(acos)
+OPFORGE_UNARY(atan)
+OPFORGE_UNARY(sinh)
+OPFORGE_UNARY(cosh)
+OPFORGE_UNARY(tanh)
+OPFORGE_UNARY(asinh)
+OPFORGE_UNARY(acosh)
+OPFORGE_UNARY(atanh)
+OPFORGE_UNARY(erf)
+OPFORGE_UNARY(erfc)
+OPFORGE_UNARY(cbrt)
+OPFORGE_UNARY(sigmoid)
+OPFORGE_UNARY(softplus)
 #undef OPFORGE_UNARY
-#define OPFORGE_BINARY(name, f64)   \
-  template <class V>                \
-  OPFORGE_INLINE V name(V x, V y) { \
-    if constexpr (kIsFloat<V>) {    \
-      return {raw::name(x.v, y.v)}; \
-    } else {                        \
-      return map2(x, y, f64);       \
-    }                               \
-  }
-OPFORGE_BINARY(pow, ::pow)
-OPFORGE_BINARY(atan2, ::atan2)
-OPFORGE_BINARY(fmod, ::fmod)
-OPFORGE_BINARY(mod, lanes::mod)
+OPFORGE_BINARY(pow)
+OPFORGE_BINARY(atan2)
+OPFORGE_BINARY(fmod)
+OPFORGE_BINARY(mod)
 #undef OPFORGE_BINARY
 
 // ---- comparisons, logic, selection ----
