@@ -31,7 +31,7 @@ PEER = PASSING.with_name("onnxruntime.json")
 COMMAND = ("-m", "benchmarks.conformance", "--worker")
 """What a process for tests runs; the engine follows."""
 _TABLES = re.compile(r"(<!-- conformance -->\n).*?(<!-- end of conformance -->)", re.DOTALL)
-SECONDS = 120.0
+SECONDS = 300.0
 """A test that takes longer counts as failed."""
 
 

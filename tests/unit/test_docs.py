@@ -55,6 +55,7 @@ def test_examples_run(page, tmp_path):
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
         "OPFORGE_TORCH_BUILD": "off",
+        "PYTHONDONTWRITEBYTECODE": "1",  # blocks write files anew, perhaps within one second
     }
     script = Path(__file__).with_name("docs_pages.py")
     done = subprocess.run(

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "opforge"
 
 # Lowest first; names on one line are peers that do not import each other's insides upwards.
 LAYERS = [
-    {"errors", "_environment", "_paths", "_files", "_quiet"},
+    {"errors", "_environment", "_paths", "_files", "_quiet", "_sources"},
     {"schema"},
     {"expr"},
     {"codegen"},

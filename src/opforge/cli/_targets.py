@@ -13,6 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from opforge._sources import spec_of_file
 from opforge.errors import ArgumentError
 from opforge.schema import Operator, load
 from opforge.schema.author import author_code
@@ -105,7 +106,7 @@ def _import(where: str) -> Any:  # noqa: ANN401 - a module
             sys.path.remove("")
     if not path.is_file():
         raise ArgumentError("there is no such file", where=str(path))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = spec_of_file(path.stem, path)
     if spec is None or spec.loader is None:
         raise ArgumentError("not an importable Python file", where=str(path))
     module = importlib.util.module_from_spec(spec)

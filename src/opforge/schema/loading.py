@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Final
 
 from opforge._files import require_utf8
+from opforge._sources import spec_of_file
 from opforge.errors import ArgumentError, MissingOperatorError
 from opforge.schema import registry
 from opforge.schema.operator import Operator
@@ -198,7 +199,7 @@ def _import_file(path: Path) -> ModuleType:
     place = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     name = f"_opforge_{''.join(c if c.isalnum() else '_' for c in stem)}_{place}"
     search = [str(path.parent)] if path.name == "__init__.py" else None
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=search)
+    spec = spec_of_file(name, path, search)
     if spec is None or spec.loader is None:
         raise ArgumentError("not an importable Python file", where=str(path))
     module = importlib.util.module_from_spec(spec)

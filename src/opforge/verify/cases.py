@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from opforge._sources import spec_of_file
 from opforge.errors import SchemaError
 from opforge.schema import ABSENT, DType, Operator, Parameter
 
@@ -213,7 +214,7 @@ def _module(operator: Operator) -> Any:  # noqa: ANN401 - a module, or None
         return None
     name = f"_opforge_cases_{zlib.crc32(str(path).encode()):08x}"
     if name not in sys.modules:
-        spec = util.spec_from_file_location(name, path)
+        spec = spec_of_file(name, path)
         assert spec is not None
         assert spec.loader is not None
         module = util.module_from_spec(spec)

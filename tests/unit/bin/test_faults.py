@@ -137,11 +137,10 @@ def test_a_thread_that_helps_the_kernel_is_in_it(place):
 def test_a_second_interrupt_ends_a_kernel_that_does_not_return(place, tmp_path):
     called = tmp_path / "called"
     process = _run(place, 7, CALLED=str(called))
-    deadline = time.monotonic() + 200
     while not called.exists():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    while process.poll() is None and time.monotonic() < deadline:
+    while process.poll() is None:
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
     code, out, err = _end(process)

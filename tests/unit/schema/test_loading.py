@@ -1,6 +1,7 @@
 """Loading of operator packages by name, folder, file and entry point."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 
@@ -17,10 +18,12 @@ probe = register(Operator("{domain}", "{name}", "(x: T[*S]) -> (y: T[*S])", type
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):
-    """Each test has a registry and modules of its own."""
+    """Each test has a registry and modules of its own; opforge's own operators are in the one of all others before."""
+    discover()
     monkeypatch.setattr(registry, "_operators", {})
     monkeypatch.setattr(registry, "_host_names", {})
     monkeypatch.setattr("opforge.schema.loading._discovered", None)
+    monkeypatch.setattr("opforge.schema.loading._given", {})
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -169,6 +172,17 @@ def test_a_broken_entry_point_is_named_and_leaves_others_alone(tmp_path, monkeyp
     assert any("entry point 'gone'" in text and "no such package" in text for text in texts)
     assert discover() == found, "later calls do not try again"
     assert "test.loading::Good" in operators()
+
+
+def test_a_file_that_is_written_anew_within_a_second_is_read_anew(tmp_path):
+    """Python itself would take what it compiled of a file of this size and this second."""
+    code = "import sys; from opforge.schema import load; print([one.name for one in load(sys.argv[1])])"
+    for name in ("Once", "Anew"):
+        path = write(tmp_path / "op.py", name)
+        os.utime(path, (1e9, 1e9))
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+        assert done.stdout == f"['{name}']\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["op.py"]
 
 
 def test_the_own_operators_need_no_entry_point():
