@@ -1,8 +1,8 @@
 """``make device-build``: the kernel libraries of all operators, for machines with a GPU and nothing to build with.
 
 Into a folder go, per operator, the library for the CPU (portable) and the one for CUDA (fatbin and PTX), each with its
-manifest, so that ``OPFORGE_LIBRARY_PATH`` finds them. ``--emulated`` makes the CUDA libraries of the emulator instead,
-and the fake driver that goes with them.
+manifest, so that ``OPFORGE_LIBRARY_PATH`` finds them, and the Python packages that the check needs. ``--emulated``
+makes the CUDA libraries of the emulator instead, and the fake driver that goes with them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from opforge.cli._targets import load_operators
 from opforge.cuda import emulate_operators
 from opforge.errors import OpforgeError
 from tools.device_check.launched import LAUNCHED, build_launched
+from tools.device_check.packages import carry
 
 __all__ = ["DRIVER", "build", "build_fake_driver"]
 
@@ -105,6 +106,7 @@ def build(
             left_out[_OTHER] = str(error)
     content = {
         "emulated": emulated,
+        "packages": carry(out),
         "architectures": list(architectures) if not emulated else [],
         "libraries": rows,
         "left_out": left_out,

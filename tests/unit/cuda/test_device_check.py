@@ -15,8 +15,8 @@ import pytest
 
 from opforge.cuda.device import Session
 from opforge.errors import ToolchainError
-from tools.device_check import clock, parts, table
-from tools.device_check.__main__ import verdict
+from tools.device_check import clock, packages, parts, table
+from tools.device_check.check import verdict
 from tools.device_check.parts import Part, Running
 from tools.device_check.prebuilt import DRIVER, build, main
 
@@ -69,6 +69,47 @@ def test_where_there_is_no_gpu_it_says_why_and_is_content(tmp_path):
     assert done.stdout.startswith(f"no GPU: the NVIDIA driver is not installed: {nowhere}")
     content = json.loads((tmp_path / "out" / "results.json").read_text())
     assert not content["gpu"] and content["reason"] in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_python_that_has_numpy_alone_takes_what_was_carried_along(tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    installed = Path(np.__file__).parents[1]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT, site))),
+        "OPFORGE_CUDA_DRIVER": str(tmp_path / "libcuda.so.1"),
+        "OPFORGE_DEVICE_CHECK": "",
+    }
+    folders = ("--prebuilt", "made", "--out", "out", "--work", "work")
+    command = [sys.executable, "-S", "-m", "tools.device_check", *folders]  # without what is installed
+
+    def check():
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    done = check()
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == (
+        f"FAILED: {sys.executable} lacks numpy, click, ml_dtypes, pytest, and none for it lies in made: "
+        "pip install numpy click ml-dtypes pytest\n"
+    )
+    assert {"pytest", "pluggy", "click", "ml-dtypes"} <= set(packages.carry(tmp_path / "made"))
+    for name in ("numpy", "numpy.libs"):
+        if (installed / name).is_dir():
+            (site / name).symlink_to(installed / name)
+    done = check()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("no GPU: the NVIDIA driver is not installed")
+
+
+def test_packages_with_machine_code_are_for_their_python(tmp_path, monkeypatch):
+    packages.carry(tmp_path, ("click", "ml-dtypes"))
+    assert packages.carried(tmp_path) == []  # they are here
+    monkeypatch.setattr(packages, "_is_here", lambda name: False)
+    assert [Path(one).name for one in packages.carried(tmp_path)] == ["click", "ml-dtypes"]
+    facts = tmp_path / "packages" / "packages.json"
+    facts.write_text(facts.read_text().replace(sys.implementation.cache_tag, "cpython-399"))
+    assert [Path(one).name for one in packages.carried(tmp_path)] == ["click"]
 
 
 def test_what_was_put_on_the_device_is_there_before_any_stream_goes_on(prebuilt, monkeypatch):
