@@ -135,5 +135,5 @@ def test_nvccs_words():
 
 def test_a_users_formula_compiles_with_its_gradients():
     library = load_library(build_cuda_library(plan_library([gate]), architectures=["sm_90a"], extra=WERROR))
-    assert library.architectures == ("sm_90a", "compute_90a")
+    assert library.architectures == ("sm_90a",)  # no other GPU could take its PTX
     assert len(library.operators) == 3
