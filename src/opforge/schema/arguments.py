@@ -8,7 +8,7 @@ from typing import Any
 from opforge.errors import ArgumentError
 from opforge.schema.signature import Signature
 
-__all__ = ["arrange", "as_arrays", "widened"]
+__all__ = ["arrange", "as_arrays", "call_text", "widened"]
 
 
 def arrange(where: str, signature: Signature, tensors: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -71,3 +71,9 @@ def as_arrays(result: Any) -> Any:  # noqa: ANN401 - an array or a tuple of them
     if isinstance(result, tuple | list):
         return tuple(numpy.asarray(item) for item in result)
     return numpy.asarray(result)
+
+
+def call_text(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> str:
+    """Write the arguments of a reference for people: dtypes and shapes, and attributes."""
+    tensors = ["None" if value is None else f"{value.dtype}{list(value.shape)}" for value in inputs]
+    return ", ".join([*tensors, *(f"{name}={value!r}" for name, value in attributes.items())])

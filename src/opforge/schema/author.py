@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opforge.errors import ArgumentError, OpforgeError
+from opforge.errors import ArgumentError, OpforgeError, SchemaError
 
-__all__ = ["author_code"]
+__all__ = ["author_code", "author_function"]
 
 
 @contextmanager
@@ -39,6 +39,28 @@ def author_code(what: str, where: str) -> Iterator[None]:
             extra = problem.name in ("torch", "onnxruntime")
             hint = f"pip install 'opforge[{problem.name}]'" if extra else f"install {problem.name}, or {hint}"
         raise ArgumentError(what, where=where, got=f"{type(problem).__name__}: {problem}{rows}", hint=hint) from problem
+
+
+@contextmanager
+def author_function(what: str, where: str, expected: str | None = None) -> Iterator[None]:
+    """Turn what a function of an author raises into an error that names its lines, wherever its file lies.
+
+    Args:
+        what: what failed, e.g. "the reference raises".
+        where: the operator whose function it is.
+        expected: what the function should have done.
+    """
+    try:
+        yield
+    except OpforgeError:
+        raise
+    except Exception as problem:
+        frames = traceback.extract_tb(problem.__traceback__)[1:]  # the first one is the caller's
+        shown = [f for f in frames if _is_authors(f.filename)] or frames[:1]
+        rows = "".join(f"\n    {f.filename}:{f.lineno}: {f.line}" for f in shown[-3:])
+        raise SchemaError(
+            what, where=where, expected=expected, got=f"{type(problem).__name__}: {problem}{rows}"
+        ) from problem
 
 
 def _is_authors(file: str) -> bool:

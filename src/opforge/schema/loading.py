@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import pkgutil
 import sys
 import threading
 import warnings
@@ -149,14 +148,17 @@ def _load_package(name: str) -> list[ModuleType]:
 
 
 def _submodules(package: ModuleType) -> list[ModuleType]:
-    """Import ``op`` of a package and of each package in it: the layout of one folder per operator."""
+    """Import ``op`` of a package and of each folder in it: the layout of one folder per operator."""
+    names: set[str] = set()
+    for place in map(Path, getattr(package, "__path__", [])):
+        if (place / "op.py").is_file():
+            names.add("op")
+        # Folders without __init__.py count too, as they do where the whole is no package.
+        folders = (file.parent.name for file in place.glob("*/op.py"))
+        names |= {f"{folder}.op" for folder in folders if folder.isidentifier() and not folder.startswith("_")}
     found: list[ModuleType] = []
-    for info in sorted(pkgutil.iter_modules(getattr(package, "__path__", [])), key=lambda i: i.name):
-        name = f"{package.__name__}.{info.name}"
-        if info.name == "op":
-            found.append(import_module(name))
-        elif info.ispkg and not info.name.startswith("_") and importlib.util.find_spec(f"{name}.op"):
-            found.append(import_module(f"{name}.op"))
+    for name in sorted(names, key=lambda n: n.partition(".")[0]):
+        found.append(import_module(f"{package.__name__}.{name}"))
     return found
 
 

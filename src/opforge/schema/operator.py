@@ -13,8 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from opforge.errors import UnsupportedError
 from opforge.schema import describe
-from opforge.schema.arguments import arrange, as_arrays, widened
+from opforge.schema.arguments import arrange, as_arrays, call_text, widened
 from opforge.schema.attributes import AttributeValue, coerce_all
+from opforge.schema.author import author_function
 from opforge.schema.declaration import caller_location, check_declaration, check_names, snake_case
 from opforge.schema.dtypes import DType
 from opforge.schema.hosts import call_numpy, decomposed, load_host
@@ -336,6 +337,7 @@ class Operator:
 
         Raises:
             UnsupportedError: the operator has no reference.
+            SchemaError: the author's function raises.
         """
         if self.reference_function is None:
             raise UnsupportedError(
@@ -345,7 +347,11 @@ class Operator:
             )
         named = {name: attributes.pop(name) for name in list(attributes) if name in self._input_names}
         inputs = widened(self.signature, self.arrange(arrays, named))
-        return as_arrays(self.reference_function(*inputs, **self.coerce(attributes)))
+        coerced = self.coerce(attributes)
+        if self.is_formula:
+            return as_arrays(self.reference_function(*inputs, **coerced))
+        with author_function("the reference raises", self.qualified_name, f"outputs for {call_text(inputs, coerced)}"):
+            return as_arrays(self.reference_function(*inputs, **coerced))
 
     def decomposed(self, *tensors: Any, **attributes: Any) -> Any:  # noqa: ANN401 - tensors of any framework
         """Compute a formula operator with the framework's own operators instead of our kernel.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,8 +32,11 @@ def layouts(array: Array) -> Iterator[tuple[str, Array]]:
         yield "expanded", np.lib.stride_tricks.as_strided(array, array.shape, (0, *array.strides[1:]))
 
 
-def boundary_values(dtype: DType) -> Array:
-    """Return NaN, infinities, both zeros, denormals, the largest numbers and large magnitudes, rounded to ``dtype``."""
+def boundary_values(dtype: DType, limit: float = math.inf) -> Array:
+    """Return NaN, infinities, both zeros, denormals, the largest numbers and large magnitudes, rounded to ``dtype``.
+
+    Finite ones are limited to ``limit``.
+    """
     import ml_dtypes
 
     info: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
@@ -58,4 +62,5 @@ def boundary_values(dtype: DType) -> Array:
         0.5,
     ]
     with np.errstate(over="ignore"):
-        return np.array(wide).astype(dtype.numpy)
+        limited = [value if math.isinf(value) else min(max(value, -limit), limit) for value in wide]
+        return np.array(limited).astype(dtype.numpy)

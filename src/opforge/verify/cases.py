@@ -5,15 +5,17 @@ An input is described by one of::
     {"shape": [3, 4], "low": -6.0, "high": 6.0}      uniform (integers where the parameter is an integer)
     {"shape": [3, 4], "normal": 2.0}                 normal with this standard deviation (1 when left out)
     {"values": [1.0, "nan", "-inf"]}                 these values ("nan", "inf", "-inf" as text)
+    [1.0, "nan", "-inf"]                             the same
     [{...}, {...}]                                   the tensors of a variadic input
     {"csr": {"rows": 4, "columns": 5, "density": 0.3, "part": "values" | "indices" | "indptr"}}
 
 The parts of one CSR matrix agree; its rows may be empty, its columns are unsorted and may repeat.
 
-Beside ``CASES`` the file may hold ``TOLERANCES`` (dtype: relative, absolute, reason), and ``SURROGATES``: for an
-operator whose gradient is deliberately not its derivative (straight-through estimators), the function over float64
-arrays whose derivative it is, under the operator's name; and ``DRAWS``, described in `opforge.verify.sweep`, and
-``TUNING``, described in `opforge.verify.tuning`.
+Beside ``CASES`` the file may hold, by operator name: ``SURROGATES``, for an operator whose gradient is deliberately
+not its derivative (straight-through estimators), the function over float64 arrays whose derivative it is; ``LIMITS``,
+for a formula whose intermediate results overflow before its result does, the largest finite input that it is made for
+and the reason; ``DRAWS``, described in `opforge.verify.sweep`; ``TUNING``, described in `opforge.verify.tuning`. And
+``TOLERANCES`` (dtype: relative, absolute, reason).
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ import numpy as np
 from opforge._sources import spec_of_file
 from opforge.errors import SchemaError
 from opforge.schema import ABSENT, DType, Operator, Parameter
+from opforge.schema.author import author_function
+from opforge.verify._case_rows import described, numbers, require_keys
 
 __all__ = [
     "Case",
@@ -43,6 +47,7 @@ __all__ = [
     "differentiable_cases",
     "draw_of",
     "give_cases",
+    "limit_of",
     "parameters",
     "surrogate",
     "tolerance",
@@ -85,7 +90,7 @@ class Case:
         for spec in self.inputs.values():
             specs += spec if isinstance(spec, list) else [spec]
         given = [spec["values"] for spec in specs if "values" in spec]
-        return all(bool(np.isfinite(_numbers(values)).all()) for values in given)
+        return all(bool(np.isfinite(numbers(values)).all()) for values in given)
 
 
 def cases_of(operator: Operator) -> list[Case]:
@@ -110,7 +115,14 @@ def cases_of(operator: Operator) -> list[Case]:
                 hint="opforge new --kernel writes an example",
             )
         return _drawn(operator)
-    return [case_of(operator, row) for row in rows]
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
+        raise SchemaError(
+            "cases are a list",
+            where=operator.qualified_name,
+            expected='[{"name": ..., "inputs": {...}, "attributes": {...}}, ...]',
+            got=repr(rows)[:100],
+        )
+    return [case_of(operator, row, f"case {k}") for k, row in enumerate(rows)]
 
 
 _given: weakref.WeakKeyDictionary[Operator, tuple[Sequence[Case], Mapping[str, Tolerance]]]
@@ -122,28 +134,44 @@ def give_cases(operator: Operator, cases: Sequence[Case], tolerances: Mapping[st
     _given[operator] = tuple(cases), dict(tolerances)
 
 
-def case_of(operator: Operator, row: Mapping[str, Any]) -> Case:
-    """Return the case that a row of plain data describes.
+def case_of(operator: Operator, row: Mapping[str, Any], name: str = "case") -> Case:
+    """Return the case that a row of plain data describes; ``name`` is that of a row without one.
 
     Raises:
-        SchemaError: it names inputs that the operator has not.
+        SchemaError: it is no row, names inputs that the operator has not, or describes none.
     """
-    known = {p.name for p in operator.signature.inputs}
-    strange = set(row["inputs"]) - known
+    where = f"{operator.qualified_name}, {name}"
+    if not isinstance(row, Mapping) or not isinstance(row.get("inputs"), Mapping):
+        expected = '{"name": ..., "inputs": {...}, "attributes": {...}}'
+        raise SchemaError("no case", where=where, expected=expected, got=repr(row)[:100])
+    if "name" in row:
+        where = f"{operator.qualified_name}, case {row['name']}"
+    require_keys(row, frozenset({"name", "inputs", "attributes"}), where, "a case")
+    known = {p.name: p for p in operator.signature.inputs}
+    strange = set(row["inputs"]) - set(known)
     if strange:
         raise SchemaError(
             "a case names inputs that are not there",
-            where=f"{operator.qualified_name}, case {row.get('name')}",
+            where=where,
             expected=", ".join(sorted(known)),
             got=", ".join(sorted(strange)),
             hint="write the cases anew in cases.py beside the declaration"
             + ("; without that file a formula is checked with drawn cases" if operator.formula is not None else ""),
         )
-    return Case(row["name"], row["inputs"], row.get("attributes", {}))
+    given = {key: described(known[key], spec, where) for key, spec in row["inputs"].items() if spec is not None}
+    return Case(str(row.get("name", name)), given, row.get("attributes", {}))
 
 
 def _drawn(operator: Operator) -> list[Case]:
     """Shapes that broadcast in every way, for a formula without cases."""
+    required = [attribute.name for attribute in operator.signature.attributes if attribute.required]
+    if required:
+        raise SchemaError(
+            "the operator has attributes without defaults and no cases that give them",
+            where=operator.qualified_name,
+            expected=f"a list CASES in cases.py beside the declaration, with {', '.join(required)} in attributes",
+            hint="or give the attributes defaults",
+        )
     names = [p.name for p in operator.signature.inputs]
     shapes: dict[str, list[list[int]]] = {
         "vector": [[257]] * len(names),
@@ -198,6 +226,22 @@ def tuning_of(operator: Operator) -> Mapping[str, Any]:
     return rows.get(operator.name, {})
 
 
+def limit_of(operator: Operator) -> float:
+    """Return the largest finite input that a formula is made for: the author's word, else infinity."""
+    rows: Mapping[str, Any] = getattr(_module(operator), "LIMITS", {})
+    if operator.name not in rows:
+        return math.inf
+    row = rows[operator.name]
+    if not isinstance(row, tuple | list) or len(row) != 2 or not isinstance(row[0], int | float) or not row[0] > 0:
+        raise SchemaError(
+            "no limit of a formula's inputs",
+            where=f"{operator.qualified_name}, LIMITS in cases.py",
+            expected="(largest finite input, reason)",
+            got=repr(row),
+        )
+    return float(row[0])
+
+
 def draw_of(operator: Operator) -> Callable[[np.random.Generator, dict[str, Any]], Mapping[str, Any]] | None:
     """Return the author's function that draws inputs which obey rules; see `opforge.verify.sweep`."""
     rows: Mapping[str, Callable[..., Any]] = getattr(_module(operator), "DRAWS", {})
@@ -218,7 +262,8 @@ def _module(operator: Operator) -> Any:  # noqa: ANN401 - a module, or None
         assert spec is not None
         assert spec.loader is not None
         module = util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with author_function("cases.py does not load", str(path)):
+            spec.loader.exec_module(module)
         sys.modules[name] = module
     return sys.modules[name]
 
@@ -251,7 +296,7 @@ def _array(parameter: Parameter, spec: Mapping[str, Any], types: Mapping[str, DT
     if "csr" in spec:
         wide = _csr(spec["csr"], seed)
     elif "values" in spec:
-        wide = _numbers(spec["values"])
+        wide = numbers(spec["values"])
     elif dtype.is_float:
         shape = spec["shape"]
         wide = (
@@ -263,14 +308,6 @@ def _array(parameter: Parameter, spec: Mapping[str, Any], types: Mapping[str, DT
         wide = rng.integers(int(spec.get("low", 0)), int(spec.get("high", 2)), spec["shape"])
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(np.asarray(wide).astype(dtype.numpy)).reshape(np.shape(wide))
-
-
-def _numbers(values: Any) -> Array:  # noqa: ANN401 - an array, or lists of numbers and "nan", "inf", "-inf"
-    if isinstance(values, np.ndarray):
-        return values
-    if isinstance(values, Sequence) and not isinstance(values, str):
-        return np.array([_numbers(v) for v in values], np.float64)
-    return np.array(float(values), np.float64)
 
 
 def _csr(spec: Mapping[str, Any], seed: int) -> Array:

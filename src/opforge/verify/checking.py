@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opforge.build import library_for
 from opforge.errors import ArgumentError, BuildError, OpforgeError, ToolchainError
-from opforge.schema import Operator
+from opforge.schema import Operator, registry
 from opforge.verify import (
     _contract_checks,
     _cuda_source_checks,
@@ -138,7 +138,7 @@ def check(
     stop_if_declaring()
     row = level_named(level)
     if isinstance(subject, Operator):
-        report = CheckReport(subject.qualified_name, level, seed) if report is None else report
+        report = CheckReport(subject_name(subject), level, seed) if report is None else report
         if isolate and may_crash(subject):
             options = {"hosts": hosts, "properties": properties, "sanitize": tuple(sanitize)}
             with CheckProcess(patience) as process:
@@ -152,6 +152,9 @@ def check(
                 if why:
                     report.rows.append(Row("host", "left out", name, "", True, why))
             used = [host for host in used if not reasons.get(host.name)]
+        if not _has_gradient_program(subject):  # the row of the schema says what is wrong with it
+            collect(report, "schema", lambda: _operator_checks.schema(subject))
+            return report
         if _cannot_be_built(subject):  # said once, not by every part
             collect(report, "schema", lambda: _operator_checks.schema(subject))
             collect(report, "streams", partial(_cuda_source_checks.streams, subject))
@@ -176,6 +179,12 @@ def check(
     with model_path(subject) as path:
         _check_model(path, report, row, model, isolate, patience)
     return report
+
+
+def subject_name(operator: Operator) -> str:
+    """Name an operator in a report: with its version where there are several."""
+    several = len(registry.versions(operator.domain, operator.name)) > 1
+    return operator.key if several else operator.qualified_name
 
 
 def check_apart(process: CheckProcess, operator: Operator, report: CheckReport, options: Mapping[str, Any]) -> None:
@@ -223,6 +232,14 @@ def _check_model(
         return
     proto = read_model(path)
     collect(report, "model", lambda: _model_checks.onnx_rows(path, proto, level, report.seed))
+
+
+def _has_gradient_program(operator: Operator) -> bool:
+    """Whether the author's gradient, which is traced when it is first asked for, makes a program (or there is none)."""
+    try:
+        return operator.gradient is None or bool(operator.gradient)
+    except OpforgeError:
+        return False
 
 
 def _cannot_be_built(operator: Operator) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from opforge.schema import DType, Operator
 from opforge.verify._rows import Array, Row, choices, held, label
 from opforge.verify._snippet import snippet
 from opforge.verify._variants import layouts
-from opforge.verify.cases import Case, arrays, cases_of
+from opforge.verify.cases import Case, arrays, cases_of, limit_of
 from opforge.verify.hosts import Host
 from opforge.verify.sweep import size_names, sized_case, unruly
 
@@ -94,7 +95,11 @@ def _values(draw: Any, strategies: Any, array: Array | None, operator: Operator)
     if operator.nan_policy == "propagate":
         special.append(float("nan"))
     if operator.is_formula:
-        numbers = strategies.floats(width=64 if array.dtype == np.float64 else 32)
+        wide, limit = array.dtype == np.float64, limit_of(operator)
+        numbers = strategies.floats(width=64 if wide else 32)
+        if math.isfinite(limit):
+            largest = limit if wide else float(np.nextafter(np.float32(limit), np.float32(0)))
+            numbers = strategies.floats(-largest, largest, width=64 if wide else 32)
     else:
         numbers = strategies.floats(-_KERNEL_RANGE, _KERNEL_RANGE, width=32)
     changes = draw(

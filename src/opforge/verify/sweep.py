@@ -8,12 +8,14 @@ arrays of such inputs by name (it may give others, and sizes that follow from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from opforge.errors import SchemaError
 from opforge.schema import Operator, Parameter
+from opforge.schema.author import author_function
 from opforge.schema.dims import AnyDim, Broadcast, Dim, DimensionError, Rest, evaluate, linear, names
 from opforge.verify.cases import Case, cases_of, draw_of
 
@@ -100,6 +102,24 @@ def _part(whole: list[int], rng: np.random.Generator) -> list[int]:
     return [1 if rng.random() < 0.25 else size for size in kept]
 
 
+def _drawn_by_author(
+    operator: Operator, draw: Callable[..., Mapping[str, Any]], rng: np.random.Generator, sizes: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    where = f"{operator.qualified_name}, DRAWS in cases.py"
+    expected = "arrays by the names of inputs"
+    with author_function("the function that draws inputs raises", where, f"{expected}, for the sizes {dict(sizes)}"):
+        given: Any = draw(rng, dict(sizes))
+    names = [p.name for p in operator.signature.inputs]
+    if not isinstance(given, Mapping) or not set(given) <= set(names):
+        raise SchemaError(
+            "the function that draws inputs gives something else",
+            where=where,
+            expected=f"{expected}: {', '.join(names)}",
+            got=", ".join(map(str, given)) if isinstance(given, Mapping) else repr(given)[:100],
+        )
+    return given
+
+
 def sized_case(
     operator: Operator,
     title: str,
@@ -120,7 +140,7 @@ def sized_case(
     """
     draw = draw_of(operator)
     known = {**operator.coerce(attributes), **sizes}
-    given: Mapping[str, Any] = {} if draw is None else draw(rng, dict(sizes))
+    given: Mapping[str, Any] = {} if draw is None else _drawn_by_author(operator, draw, rng, sizes)
     if draw is not None:
         known.update(_implied(operator, given))
     inputs: dict[str, Any] = {}

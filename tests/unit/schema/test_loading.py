@@ -192,3 +192,16 @@ def test_the_own_operators_need_no_entry_point():
     )
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert result.stdout.startswith("com.example::CustomGELU:"), result.stderr
+
+
+def test_package_with_plain_folders(tmp_path, monkeypatch):
+    """Folders of a package hold operators with or without a file `__init__.py`."""
+    package = tmp_path / "loading_probe_plain"
+    write(package / "b_op" / "op.py", "Second")
+    write(package / "a_op" / "op.py", "First")
+    write(package / "_hidden" / "op.py", "Hidden")
+    (package / "__init__.py").write_text("")
+    (package / "a_op" / "__init__.py").write_text("")
+    assert names(load(package)) == ["First", "Second"]
+    monkeypatch.syspath_prepend(tmp_path)
+    assert names(load("loading_probe_plain")) == ["First", "Second"]

@@ -117,7 +117,7 @@ def command(
     from opforge.verify import CheckReport, check
     from opforge.verify._kernels import may_crash
     from opforge.verify.apart import CheckProcess
-    from opforge.verify.checking import check_apart
+    from opforge.verify.checking import check_apart, subject_name
 
     if device != "cpu":
         if hosts:
@@ -150,7 +150,7 @@ def command(
         apart = isolate and any(isinstance(one, Operator) and may_crash(one) for one in subjects)
         with CheckProcess(limit) as process:
             for subject in subjects:
-                name = subject.name if isinstance(subject, Path) else subject.qualified_name
+                name = subject.name if isinstance(subject, Path) else subject_name(subject)
                 # A kernel's reference and cases are the author's code.
                 with progress(f"checking {name}", as_json), author_code("the check cannot run", target):
                     if isinstance(subject, Operator) and apart:
@@ -160,11 +160,13 @@ def command(
                         reports.append(
                             check(subject, level, seed=seed, model=model, isolate=isolate, patience=limit, **options)
                         )
+                if not as_json:  # each as soon as it is known: a package takes minutes
+                    _print(reports[-1], everything)
     passed = all(report.passed for report in reports)
 
     def text() -> None:
-        for report in reports:
-            _print(report, everything)
+        if reference is not None:
+            _print(reports[0], everything)
         if len(reports) > 1:
             bad = sum(not report.passed for report in reports)
             click.echo(f"{bad} of {len(reports)} operators FAILED" if bad else f"all {len(reports)} operators passed")
