@@ -12,6 +12,7 @@ from opforge.cli._models import require_model
 from opforge.cli._output import emit, json_option, progress, table
 from opforge.cli._strangers import check_stranger, stranger_job
 from opforge.cli._targets import author_code, load_operators, load_packages, parse_seconds
+from opforge.cli._toolchain import check_target
 from opforge.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ Examples:
   opforge check my_gate --host numpy --host jax
   opforge check model.onnx --package my_gate
   opforge check model.bin --model model.onnx
+  opforge check model.onnx --target cann        what Huawei's ATC would find no kernel for
   opforge check my_gate --sanitize address --sanitize undefined
   opforge check my_gate --device cuda-emulated --sanitize thread
   opforge check ops.py:Hardtanh --reference ops.py:reference --cases ops.py:CASES
@@ -81,6 +83,11 @@ _SHOWN = 12
 @click.option(
     "--patience", default="10m", show_default=True, help="Time without a word from that process that is a hang."
 )
+@click.option(
+    "--target",
+    "toolchain",
+    help="cann or vitis-ai: only which nodes of an .onnx it lists no kernel for, and where to cut the model.",
+)
 @click.option("--all", "everything", is_flag=True, help="Print every check, passed ones too.")
 @json_option
 def command(
@@ -99,6 +106,7 @@ def command(
     dtypes: tuple[str, ...],
     isolate: bool,
     patience: str,
+    toolchain: str | None,
     everything: bool,
     as_json: bool,
 ) -> int:
@@ -128,6 +136,8 @@ def command(
     jit_mode()
     default_profile()
     load_packages(packages)
+    if toolchain is not None:
+        return check_target(target, toolchain, as_json)
     limit = parse_seconds(patience, "--patience")
     reports = []
     if reference is not None:
