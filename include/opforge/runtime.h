@@ -47,6 +47,9 @@ OPFORGE_API const char* opforge_runtime_isa(void);
  * opened later; OPFORGE_REPORT_FAULTS=1 in the environment does the same when a session is opened. A program
  * with signal handlers of its own sets them first. Harmless when repeated. */
 OPFORGE_API void opforge_report_faults(void);
+/* The same, and a fault that no kernel of a session makes is told as one of what the process does from now
+ * on: "onnxruntime runs model.onnx", at most 255 bytes; NULL or "" = nothing. */
+OPFORGE_API void opforge_report_faults_of(const char* what);
 
 /* ---- threads ------------------------------------------------------------------------------------------ */
 /* The size of the one pool of this process: OPFORGE_NUM_THREADS, else what affinity and cgroup allow. */

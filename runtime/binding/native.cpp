@@ -30,6 +30,7 @@ NB_MODULE(_native, m) {
   m.def("crc32c", &crc32c, nb::arg("data"), nb::arg("crc") = 0);
   m.def("version", [] { return nb::str(opforge_runtime_version()); });
   m.def("isa", [] { return nb::str(opforge_runtime_isa()); });
+  m.def("report_faults_of", &opforge_report_faults_of, nb::arg("what"));
   m.def("thread_count", [] { return opforge_thread_count(); });
   m.def("measure_flops", &opforge_measure_flops, nb::arg("threads"),
         nb::call_guard<nb::gil_scoped_release>());

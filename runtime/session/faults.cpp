@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -47,6 +48,7 @@ pthread_key_t running;  // const KernelCall* of a thread
 std::atomic<const KernelNames*> last{nullptr};
 std::atomic<unsigned long> calls{0}, interrupted{0};
 struct sigaction before[kCount], before_interrupt;
+char doing[256];                 // "" = nothing
 alignas(16) char stack[kStack];  // for a thread that has used up its own
 
 const KernelCall* current() { return static_cast<const KernelCall*>(::pthread_getspecific(running)); }
@@ -97,9 +99,26 @@ void tell_how_to_find(const KernelNames& names) {
   Line() << "  to do: opforge check PACKAGE:" << names.name << " --sanitize address names the line";
 }
 
+void tell_signal(Line& line, const Fault& fault, const siginfo_t& info) {
+  line << "  got: " << fault.name;
+  if (fault.number != SIGABRT && info.si_code > 0 && info.si_code != kNoAddress)
+    (line << " at address 0x").number(reinterpret_cast<uintptr_t>(info.si_addr), 16);
+}
+
 // A kernel may have spoilt anything, so what surely stands comes first.
 void tell(const Fault& fault, const siginfo_t& info) {
   const KernelCall* call = current();
+  if (call == nullptr && doing[0] != '\0') {
+    Line() << (terminal ? kCleared : "") << "error: " << doing << ": the process ends by it";
+    {
+      Line line;
+      tell_signal(line, fault, info);
+    }
+    const KernelNames* ran = last.load(std::memory_order_relaxed);
+    if (ran == nullptr || !fault.late) return;
+    Line() << "  or: the kernel of " << ran->op << ", which ran before, spoilt memory";
+    return tell_how_to_find(*ran);
+  }
   const KernelNames* names = call != nullptr ? call->names : last.load(std::memory_order_relaxed);
   const bool sent = info.si_code <= 0 && info.si_pid != ::getpid();
   if (names == nullptr || (call == nullptr && (sent || !fault.late))) return;
@@ -116,9 +135,7 @@ void tell(const Fault& fault, const siginfo_t& info) {
   if (call != nullptr) Line() << "  expected: a kernel that stays inside its tensors, and throws nothing";
   {
     Line line;
-    line << "  got: " << fault.name;
-    if (fault.number != SIGABRT && info.si_code > 0 && info.si_code != kNoAddress)
-      (line << " at address 0x").number(reinterpret_cast<uintptr_t>(info.si_addr), 16);
+    tell_signal(line, fault, info);
     line << " in the kernel of " << names->library;
     if (call == nullptr) line << ", or in what ran after it";
   }
@@ -220,6 +237,11 @@ void report_faults() {
   static_cast<void>(installed);
 }
 
+void report_faults_of(const char* what) {
+  report_faults();
+  std::snprintf(doing, sizeof doing, "%s", what != nullptr ? what : "");
+}
+
 void report_faults_if_asked() {
   static const bool asked = [] {
     const char* value = std::getenv("OPFORGE_REPORT_FAULTS");
@@ -231,3 +253,4 @@ void report_faults_if_asked() {
 }  // namespace opforge::session
 
 void opforge_report_faults(void) { opforge::session::report_faults(); }
+void opforge_report_faults_of(const char* what) { opforge::session::report_faults_of(what); }

@@ -42,6 +42,8 @@ class InKernel {
 };
 
 void report_faults();
+// What the process does apart from kernels of sessions; null = nothing.
+void report_faults_of(const char* what);
 // Where OPFORGE_REPORT_FAULTS is 1.
 void report_faults_if_asked();
 

@@ -6,7 +6,7 @@ import os
 
 from opforge.errors import ArgumentError
 
-__all__ = ["check_runtime_variables", "isa", "report_faults", "thread_count"]
+__all__ = ["check_runtime_variables", "faults_reported", "isa", "report_faults", "thread_count"]
 
 _ISAS = ("baseline", "neon") if os.uname().machine in ("aarch64", "arm64") else ("baseline", "v3", "v4")
 _MOST_THREADS = 256
@@ -52,3 +52,8 @@ def check_runtime_variables() -> None:
 def report_faults() -> None:
     """Have kernels that crash in sessions told, here and in processes that start here; a user's own value stands."""
     os.environ.setdefault("OPFORGE_REPORT_FAULTS", "1")
+
+
+def faults_reported() -> bool:
+    """Whether ``OPFORGE_REPORT_FAULTS`` is on."""
+    return os.environ.get("OPFORGE_REPORT_FAULTS") == "1"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from opforge._environment import check_runtime_variables
+from opforge._environment import check_runtime_variables, faults_reported
 from opforge.errors import ToolchainError
 
-__all__ = ["crc32c", "native"]
+__all__ = ["crc32c", "fault_of", "native"]
 
 
 @cache
@@ -27,6 +29,23 @@ def native() -> Any:  # noqa: ANN401 - a compiled module
             got=str(error),
             hint="install the package with `pip install .`, or build the source tree with `make native`",
         ) from error
+
+
+@contextmanager
+def fault_of(what: str) -> Iterator[None]:
+    """Have a fault that ends this process told as one of ``what``, where faults are reported.
+
+    Args:
+        what: such as "onnxruntime runs model.onnx"; kernels in sessions are told by themselves.
+    """
+    if not faults_reported():
+        yield
+        return
+    native().report_faults_of(what)
+    try:
+        yield
+    finally:
+        native().report_faults_of("")
 
 
 def crc32c(data: Any, crc: int = 0) -> int:  # noqa: ANN401 - anything with a buffer

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from opforge.bin.native import fault_of
 from opforge.engines import TensorInfo
 from opforge.errors import ArgumentError, OpforgeError
 from opforge.verify._engines import find_engine, reasons
@@ -88,9 +89,10 @@ def time_engines(
         try:
             trial(name, model, given if inputs is None else inputs, threads, packages, tried=name in optional)
             found = find_engine(name)
-            started = time.perf_counter()
-            loaded = found.load(model, threads=threads)
-            loads[name] = (time.perf_counter() - started) * 1e3
+            with fault_of(f"{name} loads {model.name}"):
+                started = time.perf_counter()
+                loaded = found.load(model, threads=threads)
+                loads[name] = (time.perf_counter() - started) * 1e3
         except OpforgeError as problem:
             if name not in optional:
                 raise
@@ -98,7 +100,8 @@ def time_engines(
             continue
         inputs = given(loaded.inputs) if inputs is None else inputs  # wrong ones are wrong for every engine
         try:
-            outputs[name] = flat_values(loaded.run(inputs))
+            with fault_of(f"{name} runs {model.name}"):
+                outputs[name] = flat_values(loaded.run(inputs))
         except OpforgeError as problem:
             if name not in optional:
                 raise
@@ -107,7 +110,8 @@ def time_engines(
         runs[name] = _bound(loaded.run, inputs)
     if not runs:
         raise ArgumentError("no engine runs the model", where=str(model), got=reasons(result.skipped))
-    times = _interleaved(runs, rounds, threads)
+    with fault_of(f"{' or '.join(runs)} runs {model.name}"):
+        times = _interleaved(runs, rounds, threads)
     first = median(times[next(iter(runs))])
     for name, values in times.items():
         middle = median(values)

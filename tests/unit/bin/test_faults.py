@@ -21,14 +21,23 @@ from tests.unit.verify.faulty import forget
 pytestmark = pytest.mark.compiler
 
 _OP = """
+import ctypes
+
 import opforge as of
+
+
+def same(x):
+    if x.size == 9:
+        ctypes.string_at(16)
+    return x
+
 
 wild = of.kernel(
     "local.faults::Wild",
     "(x: T[n]) -> (y: T[n])",
     types={"T": (of.f32,)},
     sources=["cpu.cc"],
-    reference=lambda x: x,
+    reference=same,
     differentiable=False,
 )
 """
@@ -96,9 +105,9 @@ def _end(process):
     return process.returncode, out, err
 
 
-def _run(place, n, *words, **variables):
+def _run(place, n, *words, model="model.bin", **variables):
     return _start(
-        place, sys.executable, "-m", "opforge", "run", "model.bin", "--random", "--size", f"N={n}", "--package", "op",
+        place, sys.executable, "-m", "opforge", "run", model, "--random", "--size", f"N={n}", "--package", "op",
         *words, **variables,
     )  # fmt: skip
 
@@ -148,6 +157,12 @@ def test_a_second_interrupt_ends_a_kernel_that_does_not_return(place, tmp_path):
     assert err == (
         "error: local.faults::Wild (output 'y'): interrupted, and the kernel does not return\n  inputs: f32[7]\n"
     )
+
+
+def test_what_another_engine_ends_is_told_as_that(place):
+    code, out, err = _end(_run(place, 9, "--engine", "reference", model="model.onnx"))
+    assert (code, out) == (-signal.SIGSEGV, "")
+    assert err == "error: reference runs model.onnx: the process ends by it\n  got: SIGSEGV at address 0x10\n"
 
 
 def test_a_command_that_tries_every_engine_leaves_out_what_crashes(place):

@@ -82,6 +82,7 @@ def command(
     the machine are measured the first time and kept. With several engines, nodes that stand for the same nodes of the
     model are printed side by side; files are of the first engine.
     """
+    from opforge.bin.native import fault_of
     from opforge.profiling import profile, side_by_side
     from opforge.verify import choose_engines, find_engine, gather_values, load_npz, random_inputs
 
@@ -101,12 +102,13 @@ def command(
         for name in chosen:
             say(f"measuring {name}")
             try:
-                profiles.append(
-                    profile(
-                        model, values, engine=name, runs=runs, seconds=seconds, threads=threads,
-                        remeasure=remeasure and not profiles,
-                    )
-                )  # fmt: skip
+                with fault_of(f"{name} runs {model.name}"):
+                    profiles.append(
+                        profile(
+                            model, values, engine=name, runs=runs, seconds=seconds, threads=threads,
+                            remeasure=remeasure and not profiles,
+                        )
+                    )  # fmt: skip
             except OpforgeError as problem:
                 if name not in optional:
                     raise

@@ -65,6 +65,7 @@ def command(
 
     Inputs come from --input, --npz, or --random.
     """
+    from opforge.bin.native import fault_of
     from opforge.verify import choose_engines, find_engine, reasons
     from opforge.verify._runs import trial
 
@@ -87,9 +88,10 @@ def command(
             try:
                 trial(name, model, given if inputs is None else inputs, threads, packages, tried=engine == "all")
                 found = find_engine(name)
-                started = time.perf_counter()
-                loaded = found.load(model, threads=threads)
-                load_ms = (time.perf_counter() - started) * 1e3
+                with fault_of(f"{name} loads {model.name}"):
+                    started = time.perf_counter()
+                    loaded = found.load(model, threads=threads)
+                    load_ms = (time.perf_counter() - started) * 1e3
             except OpforgeError as problem:
                 if engine != "all":
                     raise
@@ -98,7 +100,8 @@ def command(
             if inputs is None:  # wrong ones are wrong for every engine
                 inputs = given(loaded.inputs)
             try:
-                figures = _run(loaded, inputs, repeat, output)
+                with fault_of(f"{name} runs {model.name}"):
+                    figures = _run(loaded, inputs, repeat, output)
             except OpforgeError as problem:
                 if engine != "all":
                     raise

@@ -57,6 +57,7 @@ def command(
     operator's library is loaded from then on. Exit code 2 where there is no GPU, for a dtype or a variant that no
     operator has, and for a variant that cannot be had here.
     """
+    from opforge.bin.native import fault_of
     from opforge.build import device_library, tuning
     from opforge.cuda.device import Session
     from opforge.verify.tuning import agreed, tune_operator, variants_of, wanted_dtypes
@@ -80,16 +81,17 @@ def command(
                 library = device_library(operator, "cuda")
                 for member in (one for one in (operator, *operator.derived) if one.key in having):
                     renamed(f"tuning {member.name}")
-                    rows += tune_operator(
-                        member,
-                        session,
-                        library,
-                        dtypes=chosen,
-                        largest=largest,
-                        seconds=seconds,
-                        seed=seed,
-                        variant=variant,
-                    )
+                    with fault_of(f"{member.qualified_name} is tuned"):
+                        rows += tune_operator(
+                            member,
+                            session,
+                            library,
+                            dtypes=chosen,
+                            largest=largest,
+                            seconds=seconds,
+                            seed=seed,
+                            variant=variant,
+                        )
     kept = agreed(rows)
     file = tuning.store_choices(device.name, device.driver, kept)
 
