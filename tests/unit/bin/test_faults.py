@@ -16,6 +16,7 @@ from opforge._paths import library_dir
 from opforge.bin.libraries import libraries_of
 from opforge.errors import EngineCrash
 from opforge.verify._runs import trial
+from tests.notices import without_notices
 from tests.unit.verify.faulty import forget
 
 pytestmark = pytest.mark.compiler
@@ -101,8 +102,8 @@ def _start(place, *words, **variables):
 
 
 def _end(process):
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
+    out, err = process.communicate(timeout=900)
+    return process.returncode, out, without_notices(err)
 
 
 def _run(place, n, *words, model="model.bin", **variables):

@@ -65,7 +65,7 @@ def _run(*words):
         [sys.executable, "-m", "opforge", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "OPFORGE_JIT": "auto"},
     )
 
