@@ -156,6 +156,18 @@ void rms_norm(const float* x, const float* scale, float* y, int64_t rows, int64_
 }
 
 void reduce_rows(Reduction kind, const float* x, float* y, int64_t rows, int64_t width) {
+  // Rows of few elements go side by side: by itself each would be a load of some, and a sum across the lanes.
+  constexpr int64_t kFew = 8;
+  for (int64_t r = 0; width > 0 && width <= kFew && r < rows; r += 16) {
+    const int64_t n = least(16, rows - r);
+    const float* at = x + r * width;
+    columns16(kind, y + r, width, n, [at, width, n](int64_t w) {
+      float t[16] = {};
+      for (int64_t i = 0; i < n; ++i) t[i] = at[i * width + w];
+      return load16(t);
+    });
+  }
+  if (width > 0 && width <= kFew) return;
   for (int64_t r = 0; r < rows; ++r) y[r] = finished(kind, reduce_row(kind, x + r * width, width), width);
 }
 

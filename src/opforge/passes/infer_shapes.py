@@ -83,7 +83,7 @@ def _standard(node: ir.Node, opset: int) -> None:
     names: dict[str, Dim] = {}
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
-    written = ir.to_proto(node)
+    written = ir.serde.serialize_node(node)  # ir.to_proto asks for each protocol first, which takes longer
     for k, value in enumerate(node.inputs):
         if value is None:
             continue

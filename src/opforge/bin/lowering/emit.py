@@ -49,12 +49,14 @@ class _Names:
         return self._seen[name]
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    free, k = name or "value", 0
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """Return a name that is not taken; `taken` holds the number that each name was last continued with."""
+    free, k = name or "value", taken.get(name, 0)
     while free in taken:
         k += 1
         free = f"{name}_{k}"
-    taken.add(free)
+    taken[name] = k
+    taken[free] = 0
     return free
 
 
@@ -79,7 +81,7 @@ class _Emitter:
         self.made = program.Program()
         self.index: dict[Value, int] = {}
         self.names = _Names()
-        self.taken: set[str] = {v.name for v in (*main.inputs, *main.outputs)}
+        self.taken: dict[str, int] = {v.name: 0 for v in (*main.inputs, *main.outputs)}
         self.fixed = {*main.inputs, *main.outputs}
         self.tick = tick
         self.texts: dict[str, int] = {"": 0}
