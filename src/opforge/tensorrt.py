@@ -9,12 +9,12 @@ writes a model for TensorRT's own parser, ``check(model)`` says before that what
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opforge.engines.tensorrt import _build, _prepare, _register
-from opforge.engines.tensorrt._build import Precision, Profile
+from opforge.engines.tensorrt import _prepare, _register
+from opforge.engines.tensorrt._build import Precision, Profile, build
 from opforge.engines.tensorrt._engine import Loaded
 from opforge.engines.tensorrt._modules import import_plugin, import_tensorrt
 from opforge.engines.tensorrt._names import PluginId, plugin_id
@@ -131,40 +131,6 @@ def check(
 
         creators = version() is not None
     return _prepare.check(_path(model), route=route, trt=import_tensorrt() if creators else None)
-
-
-def build(
-    model: str | os.PathLike[str] | onnx.ModelProto,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    precision: Precision = "model",
-    profiles: Profile | Sequence[Profile] = (),
-    workspace: int | None = None,
-    route: Route = "auto",
-    outputs: Sequence[str] = (),
-) -> bytes:
-    """Build an engine for the GPU of this machine, and write it.
-
-    Args:
-        model: the model, or its file.
-        path: of the engine's file.
-        precision: "model" keeps the model's element types; "f16" and "bf16" let TensorRT choose these too, which
-            versions from 11 do not offer.
-        profiles: for inputs with open sizes, their smallest, usual and largest shape; one profile or several.
-        workspace: bytes of memory that layers may use while they run; None = TensorRT's own limit.
-        route: as of `prepare`.
-        outputs: further values of the graph to make outputs, to see what a node in the middle computes.
-
-    Raises:
-        MissingOperatorError: nodes have neither a body nor a plugin.
-        ArgumentError: a profile is missing or does not fit.
-        UnsupportedError: TensorRT refuses the model; its words are under ``got``.
-        ModuleNotFoundError: TensorRT is not installed.
-    """
-    return _build.build_engine(
-        import_tensorrt(), _path(model), None if path is None else Path(path), precision=precision, profiles=profiles,
-        workspace=workspace, route=route, outputs=outputs,
-    )  # fmt: skip
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from opforge._files import whole_file
 from opforge.engines.tensorrt import _failures
+from opforge.engines.tensorrt._modules import import_tensorrt
 from opforge.engines.tensorrt._prepare import Route, prepare, read
 from opforge.engines.tensorrt._register import register
 from opforge.errors import ArgumentError, OpforgeError, UnsupportedError
@@ -17,7 +19,7 @@ from opforge.schema import Operator, discover, registry
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["Log", "Precision", "Profile", "build_engine", "sized", "used_operators"]
+__all__ = ["Log", "Precision", "Profile", "build", "sized", "used_operators"]
 
 Precision = Literal["model", "f16", "bf16"]
 """Element types that TensorRT may compute in: those of the model, or also a shorter one."""
@@ -44,10 +46,9 @@ def used_operators(model: onnx.ModelProto) -> list[Operator]:
     return list(found.values())
 
 
-def build_engine(
-    trt: Any,  # noqa: ANN401 - TensorRT's module
-    model: str | Path | onnx.ModelProto,
-    path: str | Path | None = None,
+def build(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    path: str | os.PathLike[str] | None = None,
     *,
     precision: Precision = "model",
     profiles: Profile | Sequence[Profile] = (),
@@ -55,13 +56,33 @@ def build_engine(
     route: Route = "auto",
     outputs: Sequence[str] = (),
 ) -> bytes:
-    """Build an engine; see `opforge.tensorrt.build`."""
+    """Build an engine for the GPU of this machine, and write it.
+
+    Args:
+        model: the model, or its file.
+        path: of the engine's file.
+        precision: "model" keeps the model's element types; "f16" and "bf16" let TensorRT choose these too, which
+            versions from 11 do not offer.
+        profiles: for inputs with open sizes, their smallest, usual and largest shape; one profile or several.
+        workspace: bytes of memory that layers may use while they run; None = TensorRT's own limit.
+        route: as of `prepare`.
+        outputs: further values of the graph to make outputs, to see what a node in the middle computes.
+
+    Raises:
+        MissingOperatorError: nodes have neither a body nor a plugin.
+        ArgumentError: a profile is missing or does not fit.
+        UnsupportedError: TensorRT refuses the model; its words are under ``got``.
+        ModuleNotFoundError: TensorRT is not installed.
+    """
+    trt = import_tensorrt()
+    if isinstance(model, str | os.PathLike):
+        model = Path(model)
     if precision not in _FLAGS:
         raise ArgumentError("unknown precision", where="build", expected=", ".join(_FLAGS), got=repr(precision))
     prepared = prepare(model, route=route)
     if operators := used_operators(prepared):
         register(trt, operators)
-    where = str(model) if isinstance(model, str | Path) else "model"
+    where = str(model) if isinstance(model, Path) else "model"
     _failures.forget()
     log = Log(trt)
     builder = trt.Builder(log.logger)

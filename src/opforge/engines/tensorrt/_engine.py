@@ -73,9 +73,9 @@ class TensorRt:
         trt = _modules.import_tensorrt()
         if Path(model).suffix in _SUFFIXES:
             return load_engine(trt, Path(model).read_bytes(), str(model))
-        from opforge.engines.tensorrt._build import build_engine
+        from opforge.engines.tensorrt._build import build
 
-        return load_engine(trt, build_engine(trt, model, route=self._route), str(model))
+        return load_engine(trt, build(model, route=self._route), str(model))
 
     def write(self, model: Path, output: Path, *, sizes: Mapping[str, int]) -> Written:
         """Build an engine of an ONNX model, for this GPU.
@@ -83,9 +83,9 @@ class TensorRt:
         Raises:
             UnsupportedError: TensorRT refuses the model.
         """
-        from opforge.engines.tensorrt._build import build_engine, sized
+        from opforge.engines.tensorrt._build import build, sized
 
-        build_engine(_modules.import_tensorrt(), sized(model, sizes), output, route=self._route)
+        build(sized(model, sizes), output, route=self._route)
         return Written((Path(output),), ("an engine serves the GPU and the version of TensorRT that built it",))
 
     def profile(
