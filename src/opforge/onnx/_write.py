@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import math
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -57,18 +60,12 @@ def write_with_data(model: onnx.ModelProto, path: Path, data: Mapping[str, bytes
     These tensors refer to the file afterwards, in ``model`` too.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _name_beside(path)
-    try:
-        with whole_file(path) as temporary:
-            with beside.open("xb") as file:
-                for tensor in model.graph.initializer:
-                    if tensor.name in data:
-                        _refer(tensor, beside.name, file, data[tensor.name])
-            temporary.write_bytes(model.SerializeToString())
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    _remove_older(path, beside)
+    with _beside(path) as beside, whole_file(path) as temporary:
+        with beside.open("xb") as file:
+            for tensor in model.graph.initializer:
+                if tensor.name in data:
+                    _refer(tensor, beside.name, file, data[tensor.name])
+        temporary.write_bytes(model.SerializeToString())
 
 
 def _refer(tensor: onnx.TensorProto, name: str, file: BinaryIO, data: bytes) -> None:
@@ -84,27 +81,40 @@ def _refer(tensor: onnx.TensorProto, name: str, file: BinaryIO, data: bytes) -> 
         tensor.external_data.add(key=key, value=str(value))
 
 
-def _name_beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{secrets.token_hex(4)}.data")
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Give the name of a file for the tensors of a model; when the model is written, those of earlier ones go."""
+    kept = path.with_name(f"{path.name}.{secrets.token_hex(4)}.data")
+    with _turn(path.parent):
+        try:
+            yield kept
+        except BaseException:
+            kept.unlink(missing_ok=True)
+            raise
+        for older in path.parent.glob(f"{path.name}.????????.data"):
+            if older != kept:
+                older.unlink(missing_ok=True)
 
 
-def _remove_older(path: Path, kept: Path) -> None:
-    for older in path.parent.glob(f"{path.name}.????????.data"):
-        if older != kept:
-            older.unlink(missing_ok=True)
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Wait for other writers in a folder: one would remove what the other's model refers to, or is about to."""
+    handle = None
+    try:
+        with contextlib.suppress(OSError):  # a folder that may not be read, a file system without locks
+            handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def _write_external(model: onnx.ModelProto, path: Path) -> None:
     import onnx
 
-    data = _name_beside(path)
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
-    try:
-        with whole_file(path) as temporary:
-            onnx.save_model(bare, str(temporary), save_as_external_data=True, location=data.name)
-            data.chmod(permissions(0o666))
-    except BaseException:
-        data.unlink(missing_ok=True)
-        raise
-    _remove_older(path, data)
+    with _beside(path) as data, whole_file(path) as temporary:
+        onnx.save_model(bare, str(temporary), save_as_external_data=True, location=data.name)
+        data.chmod(permissions(0o666))

@@ -1,6 +1,7 @@
 """Export from torch: domain, imports, attributes, shapes, bodies, metadata, both exporters."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
@@ -162,6 +163,27 @@ def test_models_beyond_one_message_keep_their_tensors_beside_them(tmp_path, monk
     with pytest.raises(OSError, match="no space"):
         _write.write_model(model, tmp_path / "big.onnx")
     assert sorted(p.name for p in tmp_path.iterdir()) == names
+
+
+def test_two_writers_of_one_model_leave_one_that_is_whole(tmp_path):
+    """Each removes the tensors of earlier models, and must not take those of the other's."""
+    from opforge.onnx._write import write_with_data
+
+    path = tmp_path / "net.onnx"
+
+    def write(value):
+        for _ in range(20):
+            model = onnx.ModelProto(ir_version=9)
+            model.graph.initializer.add(name="w", data_type=onnx.TensorProto.FLOAT, dims=[2])
+            write_with_data(model, path, {"w": np.full(2, value, np.float32).tobytes()})
+        return value
+
+    with ThreadPoolExecutor(6) as pool:
+        values = list(pool.map(write, range(6)))
+    (weight,) = onnx.load(path).graph.initializer
+    kept = onnx.numpy_helper.to_array(weight)
+    assert kept[0] == kept[1] and kept[0] in values
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_an_exporter_that_is_not_installed_is_named(monkeypatch):
