@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,8 +59,9 @@ def fingerprint(settings: Settings, calls: Sequence[Sequence[str]], files: Itera
     """Name what a step depends on: the release, its words, the sources as their sizes and times tell, its inputs."""
     parts: list[Any] = [opforge.__version__, [list(words) for words in calls]]
     for path in sources(settings):
-        status = path.stat()
-        parts.append([str(path), status.st_size, status.st_mtime_ns])
+        with contextlib.suppress(FileNotFoundError):  # another program's, that was there for a moment
+            status = path.stat()
+            parts.append([str(path), status.st_size, status.st_mtime_ns])
     parts += [[str(path), file_hash(path)] for path in files]
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opforge import pipeline
-from opforge.pipeline import STEPS, Ended, Settings, run
+from opforge.pipeline import STEPS, Ended, Settings, _record, run
 
 STATES = ["passed", "failed", "up to date", "idle", "not run", "not asked"]
 
@@ -187,6 +187,13 @@ def test_a_record_that_cannot_be_read_is_none(commands, tmp_path, text):
     s.folder.mkdir()
     (s.folder / pipeline.RECORD).write_text(text)
     assert states(run(s, resume=True))["export"] == "passed"
+
+
+def test_a_file_that_was_there_for_a_moment_is_no_source(tmp_path, monkeypatch):
+    monkeypatch.setattr(_record, "sources", lambda _: [])
+    alone = _record.fingerprint(settings(tmp_path), [], [])
+    monkeypatch.setattr(_record, "sources", lambda _: [tmp_path / ".other.part"])  # of a program beside this one
+    assert _record.fingerprint(settings(tmp_path), [], []) == alone
 
 
 def test_steps_that_are_not_asked_for_keep_their_record(commands, tmp_path):
