@@ -8,11 +8,6 @@ const Tensor* at(const Tensor* inputs, int32_t n, int k) {
   return k < n && inputs[k].present() ? inputs + k : nullptr;
 }
 
-int32_t zero_of(const Tensor* t) {
-  if (t == nullptr) return 0;
-  return t->dtype == DType::kI8 ? *t->as<int8_t>() : *t->as<uint8_t>();
-}
-
 template <class T>
 T element(const Tensor& t, int64_t k) {
   return t.as<T>()[t.shape.elements() == 1 ? 0 : k];
@@ -30,6 +25,19 @@ IntegerTerms terms_of(const Tensor* inputs, int32_t n, int first, const Attribut
   t.y_zero = at(inputs, n, first + 5);
   t.relu = attributes.get_int("relu", 0) != 0;
   return t;
+}
+
+QuantisedOperands operands_of(const Tensor* inputs, int32_t n, bool scaled) {
+  const auto get = [&](int k) { return at(inputs, n, k); };
+  QuantisedOperands o;
+  o.a = inputs;
+  if (scaled) {
+    o.a_scale = get(1), o.a_zero = get(2), o.b = inputs + 3, o.b_scale = get(4), o.b_zero = get(5);
+    o.y_scale = get(6), o.y_zero = get(7), o.bias = get(8);
+  } else {
+    o.b = inputs + 1, o.a_zero = get(2), o.b_zero = get(3);
+  }
+  return o;
 }
 
 Status check_terms(InferContext& c, int first, int64_t n) {
@@ -79,7 +87,7 @@ void fill_terms(const IntegerTerms& t, DType a, DType y, int64_t n, int64_t k, c
   auto* scale = reinterpret_cast<float*>(factor + padded);
   float* shift = scale + padded;
   std::memset(vectors, 0, static_cast<size_t>(4 * vector_words(n)));
-  const auto za = static_cast<uint32_t>(zero_of(t.a_zero) + (a == DType::kI8 ? 128 : 0));
+  const auto za = static_cast<uint32_t>(byte_at(t.a_zero, 0) + (a == DType::kI8 ? 128 : 0));
   for (int64_t j = 0; j < n; ++j) {
     const auto zb = static_cast<uint32_t>(t.b_zero != nullptr ? element<int32_t>(*t.b_zero, j) : 0);
     uint32_t sum = static_cast<uint32_t>(k) * za * zb - za * static_cast<uint32_t>(sums[j]);
@@ -98,7 +106,7 @@ void fill_terms(const IntegerTerms& t, DType a, DType y, int64_t n, int64_t k, c
               : y == DType::kF32 ? IntegerOutput::kF32
               : y == DType::kU8  ? IntegerOutput::kU8
                                  : IntegerOutput::kI8;
-  g->zero = zero_of(t.y_zero);
+  g->zero = byte_at(t.y_zero, 0);
   g->least = (y == DType::kI8 ? -128 : 0) - g->zero;
   g->most = (y == DType::kI8 ? 127 : 255) - g->zero;
   if (t.relu) g->least = greater(g->least, 0.0);

@@ -34,6 +34,20 @@ Status check_terms(InferContext& context, int first, int64_t n);
 // The inputs from `first` on.
 IntegerTerms terms_of(const Tensor* inputs, int32_t n_inputs, int first, const Attributes& attributes);
 
+// The inputs of ONNX's MatMulInteger and ConvInteger or, scaled, of QLinearMatMul and QLinearConv; null =
+// absent.
+struct QuantisedOperands {
+  const Tensor *a = nullptr, *b = nullptr, *a_zero = nullptr, *b_zero = nullptr;
+  const Tensor *a_scale = nullptr, *b_scale = nullptr, *y_scale = nullptr, *y_zero = nullptr;
+  const Tensor* bias = nullptr;  // of QLinearConv
+};
+QuantisedOperands operands_of(const Tensor* inputs, int32_t n_inputs, bool scaled);
+// Element k of a tensor of bytes, 0 where it is absent.
+inline int32_t byte_at(const Tensor* t, int64_t k) {
+  if (t == nullptr) return 0;
+  return t->dtype == DType::kI8 ? t->as<int8_t>()[k] : t->as<uint8_t>()[k];
+}
+
 // The vectors of the loops over n columns (padded to blocks of 16), in 4-byte units.
 inline int64_t padded16(int64_t n) { return (n + 15) / 16 * 16; }
 inline int64_t vector_words(int64_t n) { return 4 * padded16(n); }

@@ -64,24 +64,6 @@ Status packed_run(RunContext& c) {
 
 // ---- ONNX: any operand, zero points and scales per tensor, row or column
 // ----------------------------------------------------------------------------------------
-struct Operands {
-  const Tensor *a, *b, *a_zero = nullptr, *b_zero = nullptr;
-  const Tensor *a_scale = nullptr, *b_scale = nullptr, *y_scale = nullptr, *y_zero = nullptr;
-};
-
-Operands operands_of(const Tensor* inputs, int32_t n, bool scaled) {
-  const auto get = [&](int k) { return k < n && inputs[k].present() ? inputs + k : nullptr; };
-  Operands o;
-  o.a = inputs;
-  if (scaled) {
-    o.a_scale = get(1), o.a_zero = get(2), o.b = inputs + 3, o.b_scale = get(4), o.b_zero = get(5);
-    o.y_scale = get(6), o.y_zero = get(7);
-  } else {
-    o.b = inputs + 1, o.a_zero = get(2), o.b_zero = get(3);
-  }
-  return o;
-}
-
 struct Shapes {
   Shape out, a, b;  // with batch dimensions broadcast strides below
   int64_t m = 1, n = 1, k = 1, batches = 1;
@@ -129,7 +111,7 @@ Spread spread_of(const Tensor* t, const Shape& operand, bool rows) {
 }
 
 // The same for the rows of the result, which are those of its shape where both operands are matrices.
-Spread spread_of_result(const Tensor* t, const Operands& o, const Shape& out) {
+Spread spread_of_result(const Tensor* t, const QuantisedOperands& o, const Shape& out) {
   if (t == nullptr || t->shape.elements() == 1) return Spread::kOne;
   return o.a->shape.rank < 2 || o.b->shape.rank < 2 ? Spread::kWrong : spread_of(t, out, true);
 }
@@ -137,11 +119,6 @@ Spread spread_of_result(const Tensor* t, const Operands& o, const Shape& out) {
 // Where the value for row or column i of matrix `matrix` lies.
 int64_t place(Spread spread, int64_t matrix, int64_t count, int64_t i) {
   return spread == Spread::kOne ? 0 : spread == Spread::kVector ? i : matrix * count + i;
-}
-
-int32_t byte_at(const Tensor* t, int64_t k) {
-  if (t == nullptr) return 0;
-  return t->dtype == DType::kI8 ? t->as<int8_t>()[k] : t->as<uint8_t>()[k];
 }
 
 float scale_at(const Tensor* t, int64_t k) {
@@ -157,7 +134,7 @@ Status refused(InferContext& c) {
 
 Status general_infer(InferContext& c, bool scaled) {
   if (scaled && c.n_inputs < 8) return refused(c);
-  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
+  const QuantisedOperands o = operands_of(c.inputs, c.n_inputs, scaled);
   Shapes s;
   if (!is_byte(*o.a) || !is_byte(*o.b) || o.a->packing != Packing::kNone || o.b->packing != Packing::kNone ||
       !shapes_of(o.a->shape, o.b->shape, &s))
@@ -189,7 +166,8 @@ Status general_infer(InferContext& c, bool scaled) {
 }
 
 // One product by the fast loops: the same zero point and scale for all rows.
-void fast_product(RunContext& c, const Operands& o, const Shapes& s, int64_t batch, int64_t am, int64_t bm) {
+void fast_product(RunContext& c, const QuantisedOperands& o, const Shapes& s, int64_t batch, int64_t am,
+                  int64_t bm) {
   auto* packed = static_cast<int8_t*>(c.scratch);
   auto* sums = reinterpret_cast<int32_t*>(packed + packed_integers(s.k, s.n));
   int32_t* zeros = sums + padded16(s.n);
@@ -227,7 +205,8 @@ void fast_product(RunContext& c, const Operands& o, const Shapes& s, int64_t bat
 }
 
 // Zero points or scales per row: term by term.
-void plain_product(RunContext& c, const Operands& o, const Shapes& s, int64_t batch, int64_t am, int64_t bm) {
+void plain_product(RunContext& c, const QuantisedOperands& o, const Shapes& s, int64_t batch, int64_t am,
+                   int64_t bm) {
   const Spread az = spread_of(o.a_zero, o.a->shape, true), bz = spread_of(o.b_zero, o.b->shape, false);
   const Spread as = spread_of(o.a_scale, o.a->shape, true), bs = spread_of(o.b_scale, o.b->shape, false);
   const Spread ys = spread_of_result(o.y_scale, o, s.out), yz = spread_of_result(o.y_zero, o, s.out);
@@ -258,7 +237,7 @@ void plain_product(RunContext& c, const Operands& o, const Shapes& s, int64_t ba
 }
 
 Status general_run(RunContext& c, bool scaled) {
-  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
+  const QuantisedOperands o = operands_of(c.inputs, c.n_inputs, scaled);
   Shapes s;
   shapes_of(o.a->shape, o.b->shape, &s);
   if (c.outputs[0].shape.elements() == 0) return OPFORGE_STATUS_OK;

@@ -8,31 +8,13 @@ namespace {
 
 using namespace kernels;
 
-struct Operands {
-  const Tensor *x, *w, *x_zero = nullptr, *w_zero = nullptr, *bias = nullptr;
-  const Tensor *x_scale = nullptr, *w_scale = nullptr, *y_scale = nullptr, *y_zero = nullptr;
-};
-
-Operands operands_of(const Tensor* inputs, int32_t n, bool scaled) {
-  const auto get = [&](int k) { return k < n && inputs[k].present() ? inputs + k : nullptr; };
-  Operands o;
-  o.x = inputs;
-  if (scaled) {
-    o.x_scale = get(1), o.x_zero = get(2), o.w = inputs + 3, o.w_scale = get(4), o.w_zero = get(5);
-    o.y_scale = get(6), o.y_zero = get(7), o.bias = get(8);
-  } else {
-    o.w = inputs + 1, o.x_zero = get(2), o.w_zero = get(3);
-  }
-  return o;
-}
-
 Status general_infer(InferContext& c, bool scaled) {
   const Status bad = OPFORGE_STATUS_INVALID_ARGUMENT;
-  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
-  const Shape &x = o.x->shape, &w = o.w->shape;
+  const QuantisedOperands o = operands_of(c.inputs, c.n_inputs, scaled);
+  const Shape &x = o.a->shape, &w = o.b->shape;
   const int64_t groups = c.attributes->get_int("group", 1);
   Window window;
-  if (!is_byte(*o.x) || !is_byte(*o.w) || o.x->packing != Packing::kNone || o.w->packing != Packing::kNone ||
+  if (!is_byte(*o.a) || !is_byte(*o.b) || o.a->packing != Packing::kNone || o.b->packing != Packing::kNone ||
       x.rank < 3 || w.rank != x.rank || groups < 1 || x[1] % groups != 0 || w[0] % groups != 0 ||
       w[1] != x[1] / groups || !read_window(*c.attributes, x, w.dims + 2, &window))
     return c.fail(&c, bad, "a quantised convolution takes u8 or i8 X [N, C, ...] and W [M, C/group, ...]");
@@ -44,10 +26,10 @@ Status general_infer(InferContext& c, bool scaled) {
                             (t->shape.elements() == 1 || t->shape.elements() == most));
   };
   const Tensor& y = c.outputs[0];
-  const bool scales = !scaled || (o.x_scale != nullptr && o.w_scale != nullptr && o.y_scale != nullptr &&
-                                  fits(o.x_scale, DType::kF32, 1) && fits(o.w_scale, DType::kF32, w[0]) &&
+  const bool scales = !scaled || (o.a_scale != nullptr && o.b_scale != nullptr && o.y_scale != nullptr &&
+                                  fits(o.a_scale, DType::kF32, 1) && fits(o.b_scale, DType::kF32, w[0]) &&
                                   fits(o.y_scale, DType::kF32, 1));
-  if (!scales || !fits(o.x_zero, o.x->dtype, 1) || !fits(o.w_zero, o.w->dtype, w[0]) ||
+  if (!scales || !fits(o.a_zero, o.a->dtype, 1) || !fits(o.b_zero, o.b->dtype, w[0]) ||
       !fits(o.y_zero, y.dtype, 1) || !fits(o.bias, DType::kI32, w[0]) || !is_plain(y) ||
       !(scaled ? is_byte(y.dtype) : y.dtype == DType::kI32))
     return c.fail(&c, bad, "a zero point, scale, bias or the output of a quantised convolution does not fit");
@@ -58,21 +40,15 @@ Status general_infer(InferContext& c, bool scaled) {
   return OPFORGE_STATUS_OK;
 }
 
-int32_t byte_at(const Tensor* t, int64_t k) {
-  if (t == nullptr) return 0;
-  if (t->shape.elements() == 1) k = 0;
-  return t->dtype == DType::kI8 ? t->as<int8_t>()[k] : t->as<uint8_t>()[k];
-}
-
 // The sum of one output's products.
-uint32_t window_sum(const Operands& o, const Window& w, const uint8_t* x, const uint8_t* weights,
+uint32_t window_sum(const QuantisedOperands& o, const Window& w, const uint8_t* x, const uint8_t* weights,
                     int64_t channels, int64_t at, int32_t x_zero, int32_t w_zero) {
   int64_t start[3];
   for (int d = 2; d >= 0; --d) {
     start[d] = at % w.out[d] * w.stride[d] - w.before[d];
     at /= w.out[d];
   }
-  const bool x_signed = o.x->dtype == DType::kI8, w_signed = o.w->dtype == DType::kI8;
+  const bool x_signed = o.a->dtype == DType::kI8, w_signed = o.b->dtype == DType::kI8;
   const auto value = [](uint8_t byte, bool is_signed) {
     return is_signed ? static_cast<int32_t>(static_cast<int8_t>(byte)) : static_cast<int32_t>(byte);
   };
@@ -91,24 +67,24 @@ uint32_t window_sum(const Operands& o, const Window& w, const uint8_t* x, const 
 }
 
 Status general_run(RunContext& c, bool scaled) {
-  const Operands o = operands_of(c.inputs, c.n_inputs, scaled);
+  const QuantisedOperands o = operands_of(c.inputs, c.n_inputs, scaled);
   const Tensor& y = c.outputs[0];
   if (y.shape.elements() == 0) return OPFORGE_STATUS_OK;
   Window w;
-  read_window(*c.attributes, o.x->shape, o.w->shape.dims + 2, &w);
-  const int64_t groups = c.attributes->get_int("group", 1), channels = o.x->shape[1], outputs = o.w->shape[0];
+  read_window(*c.attributes, o.a->shape, o.b->shape.dims + 2, &w);
+  const int64_t groups = c.attributes->get_int("group", 1), channels = o.a->shape[1], outputs = o.b->shape[0];
   const int64_t inner = channels / groups, size = w.in_size(), plane = w.out_size();
-  const int32_t x_zero = byte_at(o.x_zero, 0), y_zero = byte_at(o.y_zero, 0);
-  for_units(c, o.x->shape[0] * outputs, [&](int64_t, int64_t unit) {
+  const int32_t x_zero = byte_at(o.a_zero, 0), y_zero = byte_at(o.y_zero, 0);
+  for_units(c, o.a->shape[0] * outputs, [&](int64_t, int64_t unit) {
     const int64_t image = unit / outputs, m = unit % outputs, group = m / (outputs / groups);
-    const uint8_t* x = o.x->as<uint8_t>() + (image * channels + group * inner) * size;
-    const uint8_t* weights = o.w->as<uint8_t>() + m * inner * w.taps();
-    const int32_t w_zero = byte_at(o.w_zero, m);
+    const uint8_t* x = o.a->as<uint8_t>() + (image * channels + group * inner) * size;
+    const uint8_t* weights = o.b->as<uint8_t>() + m * inner * w.taps();
+    const auto own = [m](const Tensor* t) { return t == nullptr || t->shape.elements() == 1 ? 0 : m; };
+    const int32_t w_zero = byte_at(o.b_zero, own(o.b_zero));
     float scale = 0;
     if (scaled)
-      scale = *o.x_scale->as<float>() * o.w_scale->as<float>()[o.w_scale->shape.elements() == 1 ? 0 : m] /
-              *o.y_scale->as<float>();
-    const int64_t bias = o.bias == nullptr ? 0 : o.bias->as<int32_t>()[o.bias->shape.elements() == 1 ? 0 : m];
+      scale = *o.a_scale->as<float>() * o.b_scale->as<float>()[own(o.b_scale)] / *o.y_scale->as<float>();
+    const int64_t bias = o.bias == nullptr ? 0 : o.bias->as<int32_t>()[own(o.bias)];
     for (int64_t at = 0; at < plane; ++at) {
       const auto sum = static_cast<int32_t>(window_sum(o, w, x, weights, inner, at, x_zero, w_zero) +
                                             static_cast<uint32_t>(bias));
