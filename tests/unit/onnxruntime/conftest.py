@@ -3,11 +3,15 @@
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import opforge as of
+
 DATA = Path(__file__).parents[2] / "data"
 INCLUDE = Path(__file__).parents[3] / "include"
+DOMAIN = "com.example"
 FLOAT, DOUBLE, INT32, INT64 = (getattr(TensorProto, n) for n in ("FLOAT", "DOUBLE", "INT32", "INT64"))
 
 
@@ -17,6 +21,18 @@ def make_model(nodes, inputs, outputs, domains=(("test.hand", 1),), *, constants
     graph = helper.make_graph(list(nodes), "g", *made, list(constants))
     imports = [helper.make_opsetid("", 20), *(helper.make_opsetid(d, v) for d, v in domains)]
     return helper.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=10)
+
+
+def gelu(x):
+    """The approximation by a tangent, in NumPy."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def formula_model(kind="CustomGELU", shape=("N", 5), element=FLOAT, domains=((DOMAIN, 1),), **attributes):
+    """One node of one input."""
+    of.load("opforge.ops")
+    node = helper.make_node(kind, ["x"], ["y"], domain=domains[0][0], **attributes)
+    return make_model([node], {"x": (element, list(shape))}, {"y": (element, None)}, domains)
 
 
 @pytest.fixture(scope="session")

@@ -16,22 +16,11 @@ from opforge.build import library_for
 from opforge.errors import ArgumentError, MissingOperatorError, ToolchainError, UnsupportedError
 from opforge.onnx import one_node_model
 from opforge.schema import registry
-from tests.unit.onnxruntime.conftest import FLOAT, INT32, make_model
+from tests.unit.onnxruntime.conftest import DOMAIN, FLOAT, formula_model, gelu, make_model
 
 ort = pytest.importorskip("onnxruntime")
 VERSION = tuple(int(part) for part in ort.__version__.split(".")[:2])
 pytestmark = pytest.mark.compiler
-DOMAIN = "com.example"
-
-
-def gelu(x):
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-
-
-def formula_model(kind="CustomGELU", shape=("N", 5), element=FLOAT, domains=((DOMAIN, 1),), **attributes):
-    of.load("opforge.ops")
-    node = helper.make_node(kind, ["x"], ["y"], domain=domains[0][0], **attributes)
-    return make_model([node], {"x": (element, list(shape))}, {"y": (element, None)}, domains)
 
 
 def executed(model, **options):
@@ -170,13 +159,6 @@ def test_outputs_that_a_node_leaves_out():
 # ---- errors
 
 
-def test_an_unknown_operator_is_named_with_the_nearest():
-    with pytest.raises(
-        MissingOperatorError, match=r"(?s)nobody registered this operator.*did you mean com.example::Cus"
-    ):
-        of.onnxruntime.session(formula_model("CustomGelu2"))
-
-
 def test_operators_of_onnxruntime_itself_may_stand_beside_ours():
     of.load("opforge.ops")
     nodes = [
@@ -192,39 +174,6 @@ def test_operators_of_onnxruntime_itself_may_stand_beside_ours():
     nodes[1].op_type = "QuickGela"  # one that it does not have
     with pytest.raises(MissingOperatorError, match=r"(?s)QuickGela.*is not a registered function/op"):
         of.onnxruntime.session(make_model(nodes, *sides, domains))
-
-
-def test_without_onnxruntime_the_way_to_get_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs onnxruntime.*pip install 'opforge\[onnxruntime\]'"):
-        of.onnxruntime.session(formula_model())
-
-
-def test_a_version_before_the_operator_is_refused():
-    operator = of.formula("test.ort::Late", since=3)(lambda x: x)
-    try:
-        model = formula_model("Late", domains=(("test.ort", 2),))
-        with pytest.raises(MissingOperatorError, match=r"(?s)older than the operator.*test.ort version 3 or newer"):
-            of.onnxruntime.session(model)
-    finally:
-        registry.unregister(operator)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"low": 0.5}, r"there is no attribute 'low'.*one of \['hi', 'lo'\]"),
-        ({"lo": 1}, r"the attribute 'lo' has the wrong type; expected float; got int"),
-    ],
-)
-def test_attributes_are_held_against_the_declaration(given, words):
-    with pytest.raises(ArgumentError, match=rf"(?s)custom nodes do not fit their operators.*{words}"):
-        of.onnxruntime.session(formula_model("ClipSigmoid", **given))
-
-
-def test_a_dtype_without_a_kernel():
-    with pytest.raises(ArgumentError, match=r"(?s)the input 'x' has an undeclared dtype.*f32.*int32"):
-        of.onnxruntime.session(formula_model(element=INT32))
 
 
 def test_shapes_that_contradict():
