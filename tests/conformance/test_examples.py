@@ -8,6 +8,7 @@ import opforge as of
 from examples import clip_sigmoid, custom_gelu_case_study, mod_sigmoid, sparse_matmul
 from examples.block_float import study
 from examples.fake_quantise import train
+from examples.pruned_conv import study as pruned
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 
@@ -56,7 +57,16 @@ def test_block_float_study(tmp_path):
     assert figures["error"] < 1e-3 and figures["same"] > 0.99
 
 
-@pytest.mark.parametrize("folder", ["fake_quantise", "block_float", "operator_package"])
+def test_pruned_convolution(tmp_path):
+    """How fast it is, is the machine's affair; that the file holds fewer weights is not."""
+    figures = pruned.main(tmp_path, steps=40, rounds=1)
+    assert figures["dense"] > 0.6
+    assert figures["trained"] > max(0.6, figures["pruned"])
+    assert figures["smaller"] > 2.5
+    assert figures["error"] < 1e-4 and figures["chosen"] < 1e-4
+
+
+@pytest.mark.parametrize("folder", ["fake_quantise", "block_float", "pruned_conv", "operator_package"])
 def test_operators_of_examples_pass_the_check(folder):
     for operator in of.load(f"examples/{folder}"):
         report = of.check(operator, level="quick", isolate=False)
