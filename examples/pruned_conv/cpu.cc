@@ -47,7 +47,8 @@ Status channel_scatter(Context& context, View<const T, 4> y, View<const I, 1> ke
       for (int64_t k = 0; k < left; ++k) {
         const T* from = y.data() + (n * left + k) * plane;
         T* to = image + static_cast<int64_t>(kept[k]) * plane;
-        for (int64_t i = 0; i < plane; ++i) to[i] = static_cast<T>(static_cast<R>(to[i]) + static_cast<R>(from[i]));
+        for (int64_t i = 0; i < plane; ++i)
+          to[i] = static_cast<T>(static_cast<R>(to[i]) + static_cast<R>(from[i]));
       }
     }
   });
