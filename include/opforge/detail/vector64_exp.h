@@ -110,8 +110,8 @@ template <class F>
 OPFORGE_INLINE F sigmoid(F x) {
   const Exponential<F> e = exponential(clip(neg(x), -60.0, 746.0));
   const F bounded = lesser(set<F>(kMagicDouble + 60.0), e.shifted);
-  const F power = power_of_two(bounded), a = power + 1.0, of_one = a - power;
-  const F lost = (power - (a - of_one)) + (1.0 - of_one);  // of a, from 2^53 on
+  const F power = power_of_two(bounded), a = power + 1.0;
+  const F lost = 1.0 - (a - power);  // of a, from 2^53 on and at 2^-53
   const F b = power * e.r, sum = a + b;
   const F s = sum + mad(power, e.tail, ((a - sum) + b) + lost);
   return (1.0 / s) * power_of_two((bounded - e.shifted) + kMagicDouble);
