@@ -9,7 +9,7 @@
 // Usage: run_list LIST [--write] [--threads N] [--callers N] [--repeat N] [--rtol64 X] [--suffix S]
 //   --write     write the outputs instead of comparing them
 //   --callers   that many threads run each model at once on one session
-//   --rtol64    relative difference of f64 outputs (they come from libm, which differs between systems)
+//   --rtol64    relative difference of f64 outputs (some come from libm, which differs between systems)
 //   --suffix    what the names of output files end with, so that two profiles are kept apart
 #include <algorithm>
 #include <cmath>
