@@ -11,6 +11,7 @@ from opforge.build import LoadedLibrary, abi, library_for
 from opforge.build.invoke import Array, invoke
 from opforge.errors import DtypeError
 from opforge.schema import ABSENT
+from opforge.schema.arguments import argument_dtype
 from opforge.schema.dtypes import DType, f64, i64
 from opforge.schema.operator import Operator
 
@@ -100,21 +101,11 @@ def _arrays(operator: Operator, tensors: Sequence[Any]) -> list[list[Array | Non
 
 def _dtypes(operator: Operator, groups: list[list[Array | None]]) -> list[DType | None]:
     """The dtypes of the arrays; one that opforge has not (complex, text, objects) names its argument."""
-    found: list[DType | None] = []
-    for parameter, group in zip(operator.signature.inputs, groups, strict=True):
-        for array in group:
-            try:
-                found.append(None if array is None else DType.parse(array.dtype))
-            except DtypeError:
-                raise DtypeError(
-                    "wrong dtype",
-                    where=f"{operator.qualified_name}, argument {parameter.name}",
-                    expected=f"{parameter.type}: {', '.join(d.name for d in operator.types.get(parameter.type, ()))}"
-                    if parameter.type in operator.types
-                    else parameter.type,
-                    got=str(array.dtype) if array is not None else None,
-                ) from None
-    return found
+    return [
+        None if array is None else argument_dtype(array.dtype, parameter, operator.types, operator.qualified_name)
+        for parameter, group in zip(operator.signature.inputs, groups, strict=True)
+        for array in group
+    ]
 
 
 def _is_weak(value: object) -> bool:

@@ -14,11 +14,12 @@ from opforge.onnx import _tensorflow_large
 from opforge.onnx._quiet import quiet
 from opforge.onnx._rename import rename_values
 from opforge.onnx._tensorflow_inputs import traced
+from opforge.onnx._versions import settle_versions
 from opforge.onnx._write import write_model
 from opforge.onnx.checker import check_model
 from opforge.onnx.functions import complete_model
 from opforge.onnx.shapes import infer_shapes
-from opforge.schema import registry
+from opforge.schema import Operator, registry
 
 if TYPE_CHECKING:
     import onnx
@@ -72,7 +73,7 @@ def export(
     where = os.fspath(model) if isinstance(model, str | os.PathLike) else type(model).__name__
     function, specs = traced(model, input_signature, where)
     try:
-        made, names, weights = _convert(function, specs, version)
+        made, names, weights = _convert(function, specs, version, where)
     except OpforgeError:
         raise
     except Exception as problem:
@@ -100,7 +101,7 @@ def export(
     return made
 
 
-def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> _Converted:
+def _convert(function: Callable[..., Any], specs: list[Any], opset: int, where: str) -> _Converted:
     import tensorflow as tf
     import tf2onnx
     from onnx import helper
@@ -124,12 +125,13 @@ def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> _Con
     _refuse_bfloat16(concrete.graph)
     entries = [entry for entry in all_entries() if _declared(entry) is not None]
     domains: dict[str, int] = {}
+    operators: list[Operator] = []
     for entry in entries:
         domain, _, version = entry.key.replace("::", ":").split(":")
         domains[domain] = max(int(version), domains.get(domain, 1))
     options = {
         "opset": opset,
-        "custom_op_handlers": {entry.name: (_handler, [entry.name, entry]) for entry in entries},
+        "custom_op_handlers": {entry.name: (_handler, [entry.name, entry, operators]) for entry in entries},
         "extra_opset": [helper.make_opsetid(domain, version) for domain, version in domains.items()],
     }
     weights: dict[str, _tensorflow_large.Weight] = {}
@@ -142,10 +144,11 @@ def _convert(function: Callable[..., Any], specs: list[Any], opset: int) -> _Con
             made, _ = tf2onnx.convert.from_graph_def(graph, input_names=inputs, output_names=ends[1], **options)
         else:
             made, _ = tf2onnx.convert.from_function(whole, input_signature=specs, **options)
-    used = {node.domain for node in made.graph.node} | {""}
+    used = {operator.domain for operator in operators}
     keep = [item for item in made.opset_import if item.domain in used or item.domain not in domains]
     del made.opset_import[:]
     made.opset_import.extend(keep)
+    settle_versions(made, operators, where)
     return made, outputs, weights
 
 
@@ -178,12 +181,13 @@ def _handler(graph: Any, node: Any, _name: str, args: Sequence[Any]) -> None:  #
     """Put a node of our domain in the place of TensorFlow's: lists become parameters, attributes keep their kinds."""
     from onnx import AttributeProto, helper
 
-    entry = args[-1]  # the first is the type that tf2onnx gives the node before
+    entry, used = args[-2:]  # the first may be the type that tf2onnx gives the node before
     inputs, outputs = (
         _placed(node, side, counters)
         for side, counters in ((node.input, entry.input_counts), (node.output, entry.output_counts))
     )
     operator = _declared(entry)
+    used.append(operator)
     shapes = [graph.get_shape(o) if o else None for o in outputs]
     dtypes = [graph.get_dtype(o) if o else None for o in outputs]
     given = {}

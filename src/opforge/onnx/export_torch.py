@@ -12,6 +12,7 @@ from opforge.errors import ExportError
 from opforge.onnx._quiet import quiet
 from opforge.onnx._rename import rename_values
 from opforge.onnx._schemas import onnx_schema
+from opforge.onnx._versions import settle_versions
 from opforge.onnx._walk import check_opset
 from opforge.onnx._write import write_model
 from opforge.onnx.checker import check_model
@@ -80,7 +81,7 @@ def export(
             make = _export_dynamo if dynamo else _export_torchscript
             # lines about packages that have nothing to do with the module
             with quiet("torch.onnx._internal.exporter._registration", logging.ERROR):
-                model = make(torch, module, args, dict(kwargs or {}), dynamic_shapes, input_names, version)
+                model, used = make(torch, module, args, dict(kwargs or {}), dynamic_shapes, input_names, version)
     except ExportError:
         raise
     except Exception as problem:
@@ -95,6 +96,7 @@ def export(
         ) from problem
     finally:
         module.train(training)
+    settle_versions(model, used, type(module).__name__)
     rename_values(model, input_names or (), output_names or ())
     complete_model(model)
     model = infer_shapes(model)
@@ -115,25 +117,28 @@ def _export_dynamo(
     dynamic_shapes: Any,  # noqa: ANN401
     input_names: Sequence[str] | None,
     opset: int,
-) -> onnx.ModelProto:
+) -> tuple[onnx.ModelProto, list[Operator]]:
+    used: list[Operator] = []
     program = torch.onnx.export(
         module,
         args,
         kwargs=kwargs or None,
         dynamo=True,
-        custom_translation_table=_translations(),
+        custom_translation_table=_translations(used),
         dynamic_shapes=dynamic_shapes,
         opset_version=opset,
         verbose=False,
         optimize=True,
     )
-    model: onnx.ModelProto = program.model_proto
-    return model
+    return program.model_proto, used
 
 
-def _translations() -> dict[Any, Callable[..., Any]]:
-    """One translation per operator that torch knows; a table of this call, no global state."""
-    return {overload: _translation(operator) for operator, overload in _registered()}
+def _translations(used: list[Operator]) -> dict[Any, Callable[..., Any]]:
+    """One translation per operator that torch knows; a table of this call, no global state.
+
+    Operators that nodes are written for are added to ``used``.
+    """
+    return {overload: _translation(operator, used) for operator, overload in _registered()}
 
 
 def _registered() -> list[tuple[Operator, Any]]:
@@ -150,7 +155,7 @@ def _registered() -> list[tuple[Operator, Any]]:
     return found
 
 
-def _translation(operator: Operator) -> Callable[..., Any]:
+def _translation(operator: Operator, used: list[Operator]) -> Callable[..., Any]:
     from onnxscript.values import Op, Opset
 
     emit = Op(Opset(operator.domain, operator.since_version), operator.name, onnx_schema(operator))
@@ -162,6 +167,7 @@ def _translation(operator: Operator) -> Callable[..., Any]:
         for parameter, value in zip(inputs, values, strict=False):
             tensors += list(value) if parameter.variadic else [value]
         given = dict(zip(names, values[len(inputs) :], strict=False)) | attributes
+        used.append(operator)
         return emit(*tensors, **{name: _attribute(given[name]) for name in names if given.get(name) is not None})
 
     # The exporter reads the signature; a plain (*values, **attributes) accepts everything.
@@ -180,7 +186,7 @@ def _export_torchscript(
     dynamic_axes: Any,  # noqa: ANN401
     input_names: Sequence[str] | None,
     opset: int,
-) -> onnx.ModelProto:
+) -> tuple[onnx.ModelProto, list[Operator]]:
     import io
 
     import onnx
@@ -188,8 +194,9 @@ def _export_torchscript(
     if kwargs:
         raise ExportError("keyword inputs need dynamo=True", where=type(module).__name__, got=sorted(kwargs))
     opsets: dict[str, int] = {}
+    used: list[Operator] = []
     for operator, overload in _registered():
-        _register_symbolic(torch, operator, overload, opset)
+        _register_symbolic(torch, operator, overload, opset, used)
         opsets[operator.domain] = max(operator.since_version, opsets.get(operator.domain, 1))
     buffer = io.BytesIO()
     torch.onnx.export(
@@ -210,11 +217,11 @@ def _export_torchscript(
         for dim in output.type.tensor_type.shape.dim:
             if dim.dim_param and dim.dim_param not in names:
                 dim.ClearField("dim_param")  # a name that the exporter made up; inference fills in what is known
-    used = {node.domain for node in model.graph.node} | {""}
-    keep = [item for item in model.opset_import if item.domain in used or item.domain not in opsets]
+    domains = {operator.domain for operator in used}
+    keep = [item for item in model.opset_import if item.domain in domains or item.domain not in opsets]
     del model.opset_import[:]
     model.opset_import.extend(keep)
-    return model
+    return model, used
 
 
 def _set_type(operator: Operator, tensors: Sequence[Any], parameter: Any, output: Any) -> None:  # noqa: ANN401
@@ -226,7 +233,7 @@ def _set_type(operator: Operator, tensors: Sequence[Any], parameter: Any, output
         output.setType(kinds[parameter.type].with_sizes([None] * rank))
 
 
-def _register_symbolic(torch: Any, operator: Operator, overload: Any, opset: int) -> None:  # noqa: ANN401
+def _register_symbolic(torch: Any, operator: Operator, overload: Any, opset: int, used: list[Operator]) -> None:  # noqa: ANN401
     helper = torch.onnx.symbolic_helper
     suffix = {
         "float": "_f",
@@ -259,6 +266,7 @@ def _register_symbolic(torch: Any, operator: Operator, overload: Any, opset: int
             plain = helper._maybe_get_const(value, codes[attribute.kind])
             if plain is not None:
                 given[attribute.name + suffix[attribute.kind]] = _attribute(plain)
+        used.append(operator)
         count = len(operator.signature.outputs)
         result = graph.op(f"{operator.domain}::{operator.name}", *tensors, outputs=count, **given)
         for parameter, output in zip(operator.signature.outputs, result if count > 1 else [result], strict=True):

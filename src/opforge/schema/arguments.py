@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opforge.errors import ArgumentError
-from opforge.schema.signature import Signature
+from opforge.errors import ArgumentError, DtypeError
+from opforge.schema.dtypes import DType
+from opforge.schema.signature import Parameter, Signature
 
-__all__ = ["arrange", "as_arrays", "call_text", "widened"]
+__all__ = ["argument_dtype", "arrange", "as_arrays", "call_text", "widened"]
 
 
 def arrange(where: str, signature: Signature, tensors: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -45,6 +46,24 @@ def arrange(where: str, signature: Signature, tensors: Sequence[Any], named: Map
 
 def _wrong_count(where: str, signature: Signature, got: int) -> ArgumentError:
     return ArgumentError("wrong number of inputs", where=where, expected=signature.expected_inputs(), got=got)
+
+
+def argument_dtype(dtype: object, parameter: Parameter, types: Mapping[str, Sequence[DType]], where: str) -> DType:
+    """Return the dtype of an argument.
+
+    Raises:
+        DtypeError: opforge has no such dtype (complex, text, objects); the message names argument and allowed ones.
+    """
+    try:
+        return DType.parse(dtype)
+    except DtypeError:
+        allowed = types.get(parameter.type)
+        raise DtypeError(
+            "wrong dtype",
+            where=f"{where}, argument {parameter.name}",
+            expected=f"{parameter.type}: {', '.join(d.name for d in allowed)}" if allowed else parameter.type,
+            got=getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype),
+        ) from None
 
 
 def widened(signature: Signature, arranged: Sequence[Any]) -> list[Any]:

@@ -26,7 +26,16 @@ from opforge.errors import ArgumentError, Candidate, CandidateError, Unsupported
 if TYPE_CHECKING:
     from opforge.schema.operator import Operator
 
-__all__ = ["HOSTS", "NUMPY_HOST", "call_numpy", "decomposed", "host_of_type", "load_host", "specialized"]
+__all__ = [
+    "HOSTS",
+    "NUMPY_HOST",
+    "call_numpy",
+    "decomposed",
+    "host_of_type",
+    "load_host",
+    "refuse_containers",
+    "specialized",
+]
 
 NUMPY_HOST: Final = "opforge.frameworks.numpy_host"
 
@@ -106,7 +115,35 @@ def call_numpy(operator: Operator, tensors: tuple[Any, ...], attributes: dict[st
             where=operator.qualified_name,
             hint="pass torch, TensorFlow or JAX tensors, NumPy arrays or numbers",
         )
+    refuse_containers(operator, arranged)
     return import_module(NUMPY_HOST).call(operator, arranged, attributes)
+
+
+def refuse_containers(operator: Operator, arranged: Iterable[object]) -> None:
+    """Refuse a list of a framework's tensors where one tensor is wanted: it would become an array without gradient.
+
+    Raises:
+        ArgumentError: there is one; a variadic input takes its tensors one after the other.
+    """
+    for parameter, value in zip(operator.signature.inputs, arranged, strict=True):
+        for item in value if parameter.variadic and isinstance(value, tuple) else (value,):
+            found = _framework_type(item) if isinstance(item, list | tuple) else None
+            if found is not None:
+                raise ArgumentError(
+                    f"a {type(item).__name__} of tensors stands where one tensor is wanted",
+                    where=f"{operator.qualified_name}, argument {parameter.name}",
+                    expected="tensors one after the other" if parameter.variadic else "one tensor",
+                    got=f"{type(item).__name__} with {found.__module__}.{found.__qualname__}",
+                    hint=f"{operator.host_name}(*tensors)" if parameter.variadic else "stack them",
+                )
+
+
+def _framework_type(value: object) -> type | None:
+    """Find the type of a tensor of a framework in nested lists."""
+    if isinstance(value, list | tuple):
+        return next((found for item in value if (found := _framework_type(item)) is not None), None)
+    host = host_of_type(type(value))
+    return None if host is None or host == NUMPY_HOST else type(value)
 
 
 def specialized(module: ModuleType, operator: Operator) -> Callable[..., Any]:

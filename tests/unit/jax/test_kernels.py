@@ -140,6 +140,8 @@ def test_errors_while_tracing_are_ours(hand):
         hand.mul_rows(jnp.ones((2, 4)), jnp.ones(3))
     with pytest.raises(ArgumentError, match=r"(?s)MulRows, argument a: wrong rank.*rank 2.*rank 1"):
         jax.jit(hand.mul_rows)(jnp.ones(4), jnp.ones(4))
+    with pytest.raises(DtypeError, match=r"(?s)Gelu, argument x: wrong dtype.*T: f32, f64.*complex64"):
+        hand.gelu(jnp.ones(2, jnp.complex64))
     with pytest.raises(DtypeError, match=r"(?s)Gelu, argument x: wrong dtype.*T: f32, f64.*i32"):
         hand.gelu(jnp.ones(2, jnp.int32))
     with pytest.raises(DtypeError, match=r"(?s)MulRows, argument b: wrong dtype.*f32, as T in argument a.*bf16"):

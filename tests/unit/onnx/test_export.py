@@ -193,3 +193,58 @@ def test_an_exporter_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr("opforge.onnx.export_torch._export_dynamo", missing)
     with pytest.raises(ExportError, match=r"(?s)onnxscript.*to do: pip install 'opforge\[torch\]'"):
         of.torch.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+
+
+def _ramps():
+    """Three operators of one domain: two versions of Ramp, and one that came with version 2."""
+
+    @of.formula("test.onnx.versions::Ramp")
+    def ramp(x):
+        return of.relu(x)
+
+    @of.formula("test.onnx.versions::Ramp", since=2)
+    def leaky(x):
+        return of.where(x < 0, 0.25 * x, x)
+
+    @of.formula("test.onnx.versions::Tripled", since=2)
+    def tripled(x):
+        return 3 * x
+
+    return ramp, leaky, tripled
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])
+def test_a_domain_is_imported_in_the_version_of_the_operators_in_the_model(monkeypatch, dynamo):
+    """That newer ones are declared, and known to PyTorch, does not make nodes mean them."""
+    monkeypatch.setenv("OPFORGE_JIT", "off")
+    ramp, leaky, tripled = _ramps()
+    x = torch.tensor([[-2.0, 3.0]])
+    for operator in (ramp, leaky, tripled):
+        of.torch.register(operator)
+    for operator, version in ((ramp, 1), (leaky, 2), (tripled, 2)):
+        module = of.torch.Module(operator)
+        model = of.torch.export(module, (x,), input_names=["x"], output_names=["y"], dynamo=dynamo)
+        assert {item.domain: item.version for item in model.opset_import}["test.onnx.versions"] == version
+        np.testing.assert_array_equal(ort(model, {"x": x.numpy()})[0], operator(x).numpy())
+
+
+@pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "torchscript"])
+def test_nodes_of_several_versions_are_refused(monkeypatch, dynamo):
+    monkeypatch.setenv("OPFORGE_JIT", "off")
+    ramp, leaky, tripled = _ramps()
+
+    class Two(torch.nn.Module):
+        def __init__(self, other):
+            super().__init__()
+            self.other = other
+
+        def forward(self, x):
+            return ramp(x) + self.other(x)
+
+    for other in (leaky, tripled):
+        with pytest.raises(ExportError) as raised:
+            of.torch.export(Two(other), (torch.ones(1, 2),), dynamo=dynamo)
+        text = str(raised.value)
+        assert "Two: a model of ONNX imports a domain in one version, and these operators want several" in text
+        assert "expected: test.onnx.versions::Ramp in version 1" in text
+        assert f"got: version 2 of test.onnx.versions, because of {other.key}; there Ramp is version 2" in text

@@ -282,3 +282,25 @@ def test_what_cannot_be_exported_says_why():
     spec = [tf.TensorSpec([4], tf.float32)]
     with pytest.raises(ExportError, match=r"cannot convert operations of this model[\s\S]*Betainc"):
         of.tensorflow.export(lambda v: tf.math.betainc(v, v, v), input_signature=spec)
+
+
+def test_a_domain_is_imported_in_one_version(monkeypatch):
+    monkeypatch.setenv("OPFORGE_JIT", "off")
+
+    @of.formula("test.tensorflow.versions::Ramp")
+    def ramp(x):
+        return of.relu(x)
+
+    @of.formula("test.tensorflow.versions::Ramp", since=2)
+    def leaky(x):
+        return of.where(x < 0, 0.25 * x, x)
+
+    of.tensorflow.register(leaky)
+    spec = [tf.TensorSpec([None, 2], tf.float32)]
+    for operator, version in ((ramp, 1), (leaky, 2)):
+        model = of.tensorflow.export(tf.function(operator, input_signature=spec, autograph=False))
+        assert {item.domain: item.version for item in model.opset_import}["test.tensorflow.versions"] == version
+    both = tf.function(lambda x: ramp(x) + leaky(x), input_signature=spec, autograph=False)
+    words = r"(?s)imports a domain in one version.*Ramp in version 1.*because of test.tensorflow.versions::Ramp:2"
+    with pytest.raises(ExportError, match=words):
+        of.tensorflow.export(both)

@@ -136,6 +136,8 @@ def test_errors_of_shapes_and_dtypes_are_ours(hand):
         hand.mul_rows(tf.ones((2, 4)), tf.ones(3))
     with pytest.raises(ArgumentError, match=r"(?s)MulRows, argument a: wrong rank.*rank 2.*rank 1"):
         hand.mul_rows(tf.ones(4), tf.ones(4))
+    with pytest.raises(DtypeError, match=r"(?s)Gelu, argument x: wrong dtype.*T: f32, f64.*complex64"):
+        hand.gelu(tf.ones(2, tf.complex64))
     with pytest.raises(DtypeError, match=r"(?s)Gelu, argument x: wrong dtype.*T: f32, f64.*i32"):
         hand.gelu(tf.ones(2, tf.int32))
     with pytest.raises(DtypeError, match=r"(?s)MulRows, argument b: wrong dtype.*f32, as T in argument a.*f64"):

@@ -106,6 +106,36 @@ def test_older_versions_have_their_number_in_the_name(interpreted):
     assert ENTRIES.find(old.key).name == "twice_v1"
 
 
+@pytest.mark.filterwarnings("ignore")  # of PyTorch: prototypes and deprecations
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.eye(2).to_sparse(), "tensor of another layout (torch.sparse_coo)|to_dense"),
+        (lambda: torch.eye(2).to_sparse_csr(), "tensor of another layout (torch.sparse_csr)|to_dense"),
+        (lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "a nested tensor|to_padded_tensor"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "a quantised tensor|t.dequantize()"),
+    ],
+)
+def test_tensors_that_are_not_dense_are_refused_in_words(make, words):
+    """PyTorch's own words are its list of all dispatch keys."""
+    for arguments, name in (((make(), torch.ones(1)), "x"), ((torch.ones(1), make()), "threshold")):
+        with pytest.raises(UnsupportedError) as raised:
+            mod_sigmoid(*arguments)
+        for word in (f"argument {name}: only dense tensors are computed with", *words.split("|")):
+            assert word in str(raised.value)
+
+
+def test_lists_of_tensors_are_refused():
+    """As one array they would be computed by NumPy, without a gradient."""
+    tensors = [torch.ones(2, requires_grad=True), torch.ones(2)]
+    words = r"(?s)CustomGELU, argument x: a list of tensors.*expected: one tensor.*list with torch.Tensor.*stack them"
+    with pytest.raises(ArgumentError, match=words):
+        custom_gelu(tensors)
+    with pytest.raises(ArgumentError, match=r"(?s)ModSigmoid, argument x: a tuple of tensors"):
+        mod_sigmoid(tuple(tensors), torch.ones(2))
+    assert mod_sigmoid([1.0, 2.0], torch.ones(2)).shape == (2,)
+
+
 def test_operator_objects_on_tensors():
     x = torch.randn(4, 3)
     torch.testing.assert_close(custom_gelu(x), torch.nn.functional.gelu(x, approximate="tanh"))

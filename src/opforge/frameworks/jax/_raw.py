@@ -14,6 +14,7 @@ from opforge.frameworks.jax._adapter import TARGET
 from opforge.frameworks.jax._entries import Entry
 from opforge.frameworks.jax._lowering import formula_call
 from opforge.schema import ABSENT, Binding, DType, Guards
+from opforge.schema.arguments import argument_dtype
 from opforge.schema.attributes import AttributeValue
 
 __all__ = ["GUARDS", "Static", "infer", "raw"]
@@ -50,10 +51,10 @@ def infer(entry: Entry, static: Static, tensors: Sequence[Any]) -> Binding:
     rest = iter(tensors)
     shapes: list[Any] = []
     dtypes: list[DType | None] = []
-    for count in counts or [1] * len(tensors):
+    for parameter, count in zip(entry.signature.inputs, counts or [1] * len(tensors), strict=True):
         taken = [next(rest) for _ in range(count)]
         shapes += [tensor.shape for tensor in taken] or [ABSENT]
-        dtypes += [DType.parse(np.dtype(tensor.dtype)) for tensor in taken] or [None]
+        dtypes += [argument_dtype(np.dtype(t.dtype), parameter, entry.types, entry.where) for t in taken] or [None]
     if entry.signature.variadic and counts and counts[-1] == 0:
         shapes.pop(), dtypes.pop()
     given = dict(zip((a.name for a in entry.signature.attributes), attributes, strict=True))

@@ -10,6 +10,7 @@ import tensorflow as tf
 from opforge.errors import OpforgeError
 from opforge.frameworks.tensorflow._entries import Entry
 from opforge.schema import ABSENT, Binding, DType
+from opforge.schema.arguments import argument_dtype
 from opforge.schema.attributes import AttributeValue
 
 __all__ = ["bind", "execute"]
@@ -25,7 +26,7 @@ def bind(entry: Entry, groups: Sequence[Sequence[Any]], attributes: Mapping[str,
             dtypes.append(None)
         for tensor in group:
             shapes.append(None if tensor.shape.rank is None else list(tensor.shape))
-            dtypes.append(DType.parse(tensor.dtype.as_numpy_dtype))
+            dtypes.append(argument_dtype(tensor.dtype.as_numpy_dtype, parameter, entry.types, entry.where))
     return entry.signature.bind(shapes, dtypes, attributes, where=entry.where, types=entry.types)
 
 

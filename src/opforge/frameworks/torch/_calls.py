@@ -10,11 +10,12 @@ import torch
 from torch._ops import OpOverload, _OpNamespace
 
 from opforge.build import LoadedLibrary
-from opforge.errors import OpforgeError
+from opforge.errors import OpforgeError, UnsupportedError
 from opforge.frameworks.torch import _accelerator
 from opforge.frameworks.torch._adapter import adapter, last_failure
 from opforge.frameworks.torch._entries import ENTRIES, Entry
 from opforge.schema import Operator, registry
+from opforge.schema.hosts import refuse_containers
 
 __all__ = ["call", "declared", "decomposed", "publish", "register", "register_library", "specialize"]
 
@@ -134,12 +135,43 @@ def _second_try(
     arranged = operator.arrange(tensors, {})
     checked = operator.coerce(attributes)
     flat = [t for a in arranged for t in (a if isinstance(a, tuple) else (a,))]
+    refuse_containers(operator, arranged)
+    _refuse_layouts(operator, arranged)
     if all(t is None or isinstance(t, torch.Tensor) for t in flat):
         raise error
     try:
         return overload(*_convert(operator, arranged), **checked)
     except (RuntimeError, ValueError, TypeError) as second:
         raise _translate(second) from None
+
+
+def _refuse_layouts(operator: Operator, arranged: Sequence[Any]) -> None:
+    """Say which tensor is of a kind that PyTorch has no kernel of ours for, in place of its list of dispatch keys."""
+    for parameter, value in zip(operator.signature.inputs, arranged, strict=True):
+        for item in value if isinstance(value, tuple) else (value,):
+            if not isinstance(item, torch.Tensor):
+                continue
+            for of_kind, words, hint in _LAYOUTS:
+                if of_kind(item):
+                    raise UnsupportedError(
+                        "only dense tensors are computed with",
+                        where=f"{operator.qualified_name}, argument {parameter.name}",
+                        expected="a tensor of the layout torch.strided",
+                        got=f"{words} ({item.layout})",
+                        hint=hint,
+                    )
+
+
+_LAYOUTS: Final[Sequence[tuple[Callable[[torch.Tensor], bool], str, str]]] = (
+    (lambda t: t.is_quantized, "a quantised tensor", "use t.dequantize()"),
+    (lambda t: t.is_nested, "a nested tensor", "use t.to_padded_tensor(...), or call for each of t.unbind()"),
+    (
+        lambda t: t.layout is not torch.strided,
+        "a tensor of another layout",
+        "use t.to_dense(), or call on its values()",
+    ),
+)
+"""Kinds of tensors that are refused: how each is told, its name, what to do."""
 
 
 def _convert(operator: Operator, tensors: Sequence[Any]) -> list[Any]:
