@@ -91,13 +91,16 @@ def _standard(node: ir.Node, opset: int) -> None:
         if proto is None:
             return
         name = written.input[k] = f"{k}"  # values of different graphs may share a name
+        scalar = node.op_type == "Range" and [d.constant for d in dims_of(value) or []] == [1]
+        if scalar:  # onnx's rule wants no dimension; models, those that onnx itself writes too, have one of one element
+            proto.tensor_type.shape.ClearField("dim")
         types[name] = proto
         names.update({str(d): d for d in dims_of(value) or []})
         known = _known(value)
         if (array := _edit.array(value)) is not None and array.size <= _shape_values.LIMIT and array.dtype != object:
-            data[name] = onnx.numpy_helper.from_array(array, name)
+            data[name] = onnx.numpy_helper.from_array(array.reshape(()) if scalar else array, name)
         elif known is not None and all(d.constant is not None for d in known):
-            rank = len(dims_of(value) or [])
+            rank = 0 if scalar else len(dims_of(value) or [])
             array = np.array([d.constant for d in known], value.dtype.numpy() if value.dtype else np.int64)
             data[name] = onnx.numpy_helper.from_array(array.reshape((-1,) if rank else ()), name)
     inferred = onnx.shape_inference.infer_node_outputs(
@@ -178,7 +181,9 @@ def _refine(node: ir.Node) -> None:
             if found is not None:
                 further.meta["dims"] = found
     if node.op_type in _shape_values.RULES and output.dtype in (ir.DataType.INT64, ir.DataType.INT32):
-        output.meta["known"] = _shape_values.RULES[node.op_type](node, shapes, known)
+        found = _shape_values.RULES[node.op_type](node, shapes, known)
+        made = dims_of(output)  # elements are a list: of matrices the rules know nothing
+        output.meta["known"] = found if made is not None and len(made) <= 1 else None
 
 
 def _publish(value: ir.Value) -> None:

@@ -130,3 +130,20 @@ def test_contradiction_names_the_node():
     with pytest.raises(ArgumentError, match="node 'MatMul_y'") as caught:
         _infer(model([node("MatMul", "x w", "y")], {"x": ["N", 5]}, {"w": _w(4, 3)}))
     assert "[N,5]" in str(caught.value)
+
+
+def test_a_list_that_becomes_a_matrix_is_folded_as_one():
+    """Elements of matrices are no list: neither their order nor their shape may be that of the flat ones."""
+    constants = {"list": np.arange(6), "shape": np.array([2, 3]), "picked": np.array([1, 0])}
+    nodes = [node("Reshape", "list shape", "matrix"), node("Gather", "matrix picked", "y", axis=1)]
+    graph_model = _infer(model(nodes, {"x": [1]}, constants, outputs="y"))
+    for graph_pass in (fold_constants, remove_dead):
+        _contract.run(graph_model, _contract.as_pass(graph_pass), check=True)
+    folded = [v.const_value.numpy().tolist() for v in graph_model.graph.initializers.values()]
+    assert [[1, 0], [4, 3]] in folded
+
+
+def test_a_range_may_have_bounds_of_one_dimension():
+    constants = {"from": np.array([0]), "to": np.array([5]), "by": np.array(2)}
+    graph_model = _infer(model([node("Range", "from to by", "y")], {"x": [1]}, constants, outputs="y"))
+    assert _shape(graph_model, "y") == ["3"]
