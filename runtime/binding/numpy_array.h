@@ -2,7 +2,7 @@
 //
 // The declarations are our own, so that building the package needs no NumPy. The places in the function table
 // and the head of the array object are part of NumPy's ABI since 1.0 and are the same in 2.x;
-// tests/unit/bin/test_session.py would fail at once where they were not.
+// tests/unit/bin/test_session_inputs.py would fail at once where they were not.
 #pragma once
 
 #include <Python.h>

@@ -101,3 +101,23 @@ def single(
     builder.output(*(made if outputs > 1 else [made]))
     result = list(builder.session(folder).run(feeds).values())
     return result if outputs > 1 else result[0]
+
+
+def attention_like(folder: Path, **options: Any) -> Session:
+    """Symbolic shapes that are computed by the graph itself: x -> [B, L, H, D] -> transposed -> back."""
+    b = Builder()
+    x = b.input("x", np.float32, ["B", "L", 12])
+    shape = b.node("Shape", [x], np.int64, [3])
+    zero, one = b.constant(np.int64(0)), b.constant(np.int64(1))
+    parts = [
+        b.node("Unsqueeze", [b.node("Gather", [shape, k], np.int64, []), b.constant(np.array([0]))], np.int64, [1])
+        for k in (zero, one)
+    ]
+    heads = b.constant(np.array([3, 4]))
+    wanted = b.node("Concat", [*parts, heads], np.int64, [4], axis=0)
+    split = b.node("Reshape", [x, wanted], np.float32, ["B", "L", 3, 4])
+    turned = b.node("Transpose", [split], np.float32, ["B", 3, "L", 4], perm=[0, 2, 1, 3])
+    back = b.node("Transpose", [turned], np.float32, ["B", "L", 3, 4], perm=[0, 2, 1, 3])
+    flat = b.node("Reshape", [back, b.constant(np.array([0, 0, -1]))], np.float32, ["B", "L", 12], name="y")
+    b.output(flat, turned)
+    return b.session(folder, **options)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+import opforge as of
 from opforge.bin import compiler
 from opforge.bin import format as bin_format
 from opforge.bin.lowering.report import CompileReport
@@ -36,6 +38,17 @@ def chain(text: str) -> Nodes:
         op, *inputs = call.split()
         made.append(node(op, " ".join(inputs), outputs))
     return made
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    """Read a model in ONNX's own text."""
+    return onnx.parser.parse_model(text)
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
+    """Compile a model and run it."""
+    of.compile(model, folder / "model.bin")
+    return Session(folder / "model.bin").run(feeds)
 
 
 def model(

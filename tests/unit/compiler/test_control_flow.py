@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx.parser
-import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
@@ -18,10 +15,9 @@ import opforge as of
 from opforge import ops
 from opforge.bin.program import Program
 from opforge.bin.session import Session
-from opforge.errors import ArgumentError, UnsupportedError
-from opforge.passes import _control_shapes, close_subgraphs
+from opforge.errors import ArgumentError
 from opforge.verify import find_engine
-from tests.unit.compiler.graphs import compiled
+from tests.unit.compiler.graphs import compiled, parsed, run
 
 F32 = np.float32
 RNG = np.random.default_rng(3)
@@ -72,15 +68,6 @@ g (float[N,4] x, int64 m) => (float[N,4] y, float[K,N,4] rows, int64 n)
   }>
 }
 """
-
-
-def parsed(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(text)
-
-
-def run(model: onnx.ModelProto, feeds: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
-    of.compile(model, folder / "model.bin")
-    return Session(folder / "model.bin").run(feeds)
 
 
 def body_ops(program: Program, k: int = 1) -> list[str]:
@@ -266,69 +253,6 @@ def test_zero_iterations_give_the_known_shape(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got["index"], [0, 1])
 
 
-@pytest.mark.parametrize("direction", [0, 1])
-@pytest.mark.parametrize("axes", [(0, 0), (1, 1), (-1, -1), (1, 2)])
-def test_scan_of_any_axis_and_direction(direction: int, axes: tuple[int, int], tmp_path: Path) -> None:
-    text = f"""
-    <ir_version: 10, opset_import: ["": 21]>
-    g (float[2] s, float[3,2] a, float[3] b, float[2,3] c) => (float[2] last, float[K,L,M] all, float[3] sums) {{
-      last, all, sums = Scan <num_scan_inputs = 2, scan_input_axes = [{axes[0]}, 0],
-          scan_input_directions = [{direction}, 1], scan_output_axes = [{axes[1]}, 0],
-          scan_output_directions = [{direction}, {1 - direction}], body = body
-        (float[2] state, float[P] row, float v) => (float[2] next, float[2,P] out, float t) {{
-          none = Constant <value_ints = [0]> ()
-          m = ReduceSum <keepdims = 0> (row, none)
-          t = Add(m, v)
-          next = Add(state, t)
-          column = Constant <value_ints = [2, 1]> ()
-          o = Reshape(next, column)
-          out = Mul(o, row)
-        }}> (s, a, b)
-    }}
-    """
-    a = RNG.standard_normal((3, 2) if axes[0] == 0 else (2, 3)).astype(F32)
-    text = text.replace("float[3,2] a", f"float[{a.shape[0]},{a.shape[1]}] a")
-    s, b = RNG.standard_normal(2).astype(F32), RNG.standard_normal(3).astype(F32)
-    got = run(parsed(text), {"s": s, "a": a, "b": b, "c": np.zeros((2, 3), F32)}, tmp_path)
-    rows = np.moveaxis(a, axes[0], 0)[:: -1 if direction else 1]
-    state, every, sums = s.astype(np.float64), [], []
-    for row, v in zip(rows, b[::-1], strict=True):
-        sums.append(row.sum(dtype=np.float64) + v)
-        state = state + sums[-1]
-        every.append(state[:, None] * row)
-    every, sums = every[:: -1 if direction else 1], sums[:: 1 if direction else -1]
-    np.testing.assert_allclose(got["last"], state, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(got["all"], np.stack(every, axis=axes[1]), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(got["sums"], sums, rtol=1e-5, atol=1e-5)
-
-
-SCAN8 = """
-<ir_version: 4, opset_import: ["": 8]>
-g (float[B,2] s, float[B,T,2] x{lengths}) => (float[B,2] last, float[B,T,2] all) {{
-  last, all = Scan <num_scan_inputs = 1, directions = [1], body = body
-    (float[2] state, float[2] row) => (float[2] next, float[2] out) {{
-      next = Add(state, row)
-      out = Identity(next)
-    }}> ({given}, s, x)
-}}
-"""
-
-
-def test_scan_of_opset_8_runs_over_its_batch(tmp_path: Path) -> None:
-    model = parsed(SCAN8.format(lengths="", given='""'))
-    s, x = np.ones((2, 2), F32), RNG.standard_normal((2, 3, 2)).astype(F32)
-    got = run(model, {"s": s, "x": x}, tmp_path)
-    expected = s[:, None] + np.cumsum(x[:, ::-1], axis=1)
-    np.testing.assert_allclose(got["all"], expected, rtol=1e-5)
-    np.testing.assert_allclose(got["last"], expected[:, -1], rtol=1e-5)
-
-
-def test_scan_of_opset_8_with_lengths_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="sequences differ in length") as caught:
-        compiled(parsed(SCAN8.format(lengths=", int64[B] n", given="n")))
-    assert "no sequence_lens" in str(caught.value)
-
-
 BRANCH = """
 <ir_version: 10, opset_import: ["": 21]>
 g (float[2] value, bool c) => (float[2] y) {{
@@ -411,30 +335,6 @@ def test_a_kernel_of_a_library_inside_a_body(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, a @ a @ a @ d, rtol=1e-5)
 
 
-LONG = """
-<ir_version: 10, opset_import: ["": 21]>
-g (float[256] x, int64 m) => (float[256] y) {
-  go = Constant <value = bool {1}> ()
-  y = Loop (m, go, x) <body = b (int64 i, bool ci, float[256] s) => (bool ci, float[256] r) {
-    t = Mul(s, x)
-    u = Softmax(t)
-    r = Add(u, x)
-  }>
-}
-"""
-
-
-def test_a_long_loop_does_not_grow(tmp_path: Path) -> None:
-    of.compile(parsed(LONG), tmp_path / "model.bin")
-    session = Session(tmp_path / "model.bin", threads=1)
-    x = np.full(256, 0.5, F32)
-    session.run({"x": x, "m": np.array(100)})
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    session.run({"x": x, "m": np.array(100_000)})
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 32 << 10  # KiB; one value each time would be 100 MB
-
-
 def test_runs_at_one_time_share_nothing(tmp_path: Path) -> None:
     of.compile(parsed(NESTED), tmp_path / "model.bin")
     session = Session(tmp_path / "model.bin", threads=1)
@@ -445,48 +345,3 @@ def test_runs_at_one_time_share_nothing(tmp_path: Path) -> None:
             for got, want in zip(threads.map(session.run, feeds), expected, strict=True):
                 for name, value in want.items():
                     np.testing.assert_array_equal(got[name], value)
-
-
-def test_many_levels_of_loops_compile_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each level changes a shape, so that the search for what stays the same begins anew at each."""
-    searches, search = [], _control_shapes._carried
-
-    def counted(*arguments: Any) -> Any:
-        searches.append(None)
-        assert len(searches) < 4000, "some 350 of them; two at each level for each one above would be a million"
-        return search(*arguments)
-
-    monkeypatch.setattr(_control_shapes, "_carried", counted)
-    inner = "r = Concat <axis = 0> (s, x)"
-    for k in range(20):
-        body = f"t{k} = Identity(s) {inner}" if k else inner
-        inner = (
-            f"r = Loop (one, yes, s) <body = b{k} (int64 i, bool go, float[N] s) => (bool go, float[N] r) {{ {body} }}>"
-        )
-    text = f"""
-    <ir_version: 10, opset_import: ["": 21]>
-    g (float[1] x, float[1] s) => (float[M] r) {{
-      one = Constant <value_int = 1> ()
-      yes = Constant <value = bool {{1}}> ()
-      {inner}
-    }}
-    """
-    x = np.ones(1, F32)
-    got = run(parsed(text), {"x": x, "s": x}, tmp_path)
-    assert searches
-    np.testing.assert_array_equal(got["r"], [1, 1])
-
-
-def test_deep_nesting_is_refused() -> None:
-    """Protobuf cannot hold so many levels, a model made in memory can."""
-    condition = ir.Value(name="c", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
-    held: list[ir.Graph] = []
-    for depth in range(80):
-        branches = [ir.AttrGraph(name, held[-1]) for name in ("then_branch",) if held]
-        node = ir.Node("", "If" if held else "Not", [condition], branches, num_outputs=1)
-        node.outputs[0].name = f"y{depth}"
-        held.append(ir.Graph([condition] if depth == 79 else [], node.outputs, nodes=[node], name=f"g{depth}"))
-    model = ir.Model(held[-1], ir_version=10)
-    with pytest.raises(UnsupportedError, match="nested too deep") as caught:
-        close_subgraphs.call(model)
-    assert "at most 64 levels" in str(caught.value)
