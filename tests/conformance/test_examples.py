@@ -8,7 +8,9 @@ import opforge as of
 from examples import clip_sigmoid, custom_gelu_case_study, mod_sigmoid, sparse_matmul
 from examples.block_float import study
 from examples.fake_quantise import train
+from examples.nhwc16 import study as nhwc16
 from examples.pruned_conv import study as pruned
+from opforge import cli
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 
@@ -66,7 +68,17 @@ def test_pruned_convolution(tmp_path):
     assert figures["error"] < 1e-4 and figures["chosen"] < 1e-4
 
 
-@pytest.mark.parametrize("folder", ["fake_quantise", "block_float", "pruned_conv", "operator_package"])
+def test_a_layout_inside_of_an_operator(tmp_path, capsys):
+    figures = nhwc16.main(tmp_path, steps=60)
+    assert figures["accuracy"] > 0.8
+    assert figures["error"] < 1e-4
+    assert figures["ONNX"] == figures[".bin"] == 2
+    capsys.readouterr()
+    assert cli.main(["inspect", str(tmp_path / "digits.bin"), "--nodes"]) == 0
+    assert capsys.readouterr().out.count("nhwc16") == 2
+
+
+@pytest.mark.parametrize("folder", ["fake_quantise", "block_float", "pruned_conv", "nhwc16", "operator_package"])
 def test_operators_of_examples_pass_the_check(folder):
     for operator in of.load(f"examples/{folder}"):
         report = of.check(operator, level="quick", isolate=False)

@@ -110,10 +110,10 @@ def bin_file(file: Path, only_sections: bool, list_nodes: bool) -> Reading:
         if list_nodes:
             click.echo()
             rows = [
-                (d["graph"], node_kind(n), _names(d["inputs"]), _names(d["outputs"]), _names(d["origin"]))
+                (d["graph"], node_kind(n), _names(d["inputs"]), _names(d["outputs"]), _authored(d), _names(d["origin"]))
                 for n, d in zip(nodes, content["nodes"], strict=True)
             ]
-            heads = ("graph", "node", "inputs", "outputs", "made from")
+            heads = ("graph", "node", "inputs", "outputs", "attributes", "made from")
             first = 0 if len(program.graphs) > 1 else 1
             table(None, heads[first:], [row[first:] for row in rows])
 
@@ -261,6 +261,13 @@ def _node(program: Any, node: Any) -> dict[str, Any]:  # noqa: ANN401 - opforge.
         "attributes": {k: _attribute(program, v) for k, v in node.attributes.items()},
         "origin": node.origin,
     }
+
+
+def _authored(node: Mapping[str, Any]) -> str:
+    """Attributes of an author's operator; those of others say what its name and shapes say."""
+    if node["domain"] in ("", "opforge"):
+        return ""
+    return ", ".join(f"{name}={value}" for name, value in node["attributes"].items())
 
 
 def _attribute(program: Any, value: Any) -> Any:  # noqa: ANN401 - opforge.bin.program
