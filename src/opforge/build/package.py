@@ -21,7 +21,7 @@ from opforge.errors import ArgumentError
 from opforge.schema import load
 from opforge.schema.operator import Operator
 
-__all__ = ["build_operators", "build_package", "default_folder"]
+__all__ = ["build_libraries", "build_operators", "build_package", "default_folder"]
 
 
 def default_folder(package_or_path: str | os.PathLike[str]) -> Path:
@@ -41,6 +41,8 @@ def build_package(
 ) -> Path:
     """Build every operator of a package into ``out_dir/<id>.so`` with ``<id>.manifest.json``; return the former.
 
+    Where its operators are of several libraries, each is built, and the first one returned; see `build_libraries`.
+
     Args:
         package_or_path: the package.
         out_dir: the folder.
@@ -56,7 +58,28 @@ def build_package(
     operators = load(os.fspath(package_or_path))
     if not operators:
         raise ArgumentError("the package declares no operator", where=str(package_or_path))
-    return build_operators(operators, out_dir, profile=profile, device=device, architectures=architectures)
+    return build_libraries(operators, out_dir, profile=profile, device=device, architectures=architectures)[0]
+
+
+def build_libraries(
+    operators: Sequence[Operator],
+    out_dir: str | os.PathLike[str],
+    *,
+    profile: Profile | None = None,
+    device: str = "cpu",
+    architectures: Sequence[str] | None = None,
+) -> list[Path]:
+    """Build `operators` into the libraries that hold them, one for each domain, as `build_operators`.
+
+    A ``.bin`` names the library that it needs by the operator's domain, and is looked for under that name.
+    """
+    groups: dict[str, list[Operator]] = {}
+    for operator in operators:
+        groups.setdefault(operator.package or operator.host_namespace, []).append(operator)
+    return [
+        build_operators(group, out_dir, profile=profile, device=device, architectures=architectures)
+        for group in groups.values()
+    ]
 
 
 def build_operators(

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from opforge._files import whole_file
-from opforge.build.package import build_operators
+from opforge.build.package import build_libraries
 from opforge.errors import ArgumentError, BuildError
 from opforge.schema import Operator, load
 
@@ -48,7 +48,7 @@ def build_wheel(project: str | os.PathLike[str], out_dir: str | os.PathLike[str]
         # The project stays as it is: library and wheel are made in a copy.
         copy = Path(scratch) / root.name
         shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED))
-        build_operators(operators, copy / package / "_lib", profile="portable")
+        build_libraries(operators, copy / package / "_lib", profile="portable")
         tagged = _tag(_pip_wheel(copy, Path(scratch) / "wheel"), package.name)
         target = Path(out_dir)
         target.mkdir(parents=True, exist_ok=True)

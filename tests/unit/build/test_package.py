@@ -8,7 +8,7 @@ import pytest
 
 import opforge as of
 from opforge.build import build_package, library_for, load_library
-from opforge.build.package import default_folder
+from opforge.build.package import build_libraries, default_folder
 from opforge.errors import ArgumentError, CorruptFileError, MissingOperatorError, UnsupportedError
 from tests.unit.build.conftest import write_scale
 
@@ -33,6 +33,20 @@ def test_library_and_manifest(package, tmp_path):
     assert row["kernels"] == [{"device": "cpu", "dtypes": ["f32"], "strided": False, "inplace": []}]
     assert row["schema_hash"] == library.operators["test.build::Ahead:1"].schema_hash
     assert list(written["sources"]) == ["test.build::Ahead:1/cpu.cc", "test.build::Ahead:1/factor.h"]
+
+
+def test_each_domain_has_its_library_and_a_bin_finds_it(tmp_path):
+    """A .bin asks for the library of an operator's domain by its name."""
+    write_scale(tmp_path / "ops" / "first", "Ahead")
+    other = write_scale(tmp_path / "ops" / "second", "AheadOther")
+    (other / "op.py").write_text((other / "op.py").read_text().replace("test.build::", "test.build.other::"))
+    first, second = of.load(tmp_path / "ops")
+    made = build_libraries([first, second], tmp_path / "out")
+    assert [path.name for path in made] == ["test_build.so", "test_build_other.so"]
+    assert [list(load_library(path).operators) for path in made] == [[first.key], [second.key]]
+    of.compile(of.onnx.one_node_model(second), tmp_path / "second.bin")
+    session = of.Session(tmp_path / "second.bin", libraries=[tmp_path / "out"])
+    assert session.run({"x": np.ones(2, np.float32)})["y"].tolist() == [2.0, 2.0]
 
 
 def test_found_without_compiler_through_the_library_path(tmp_path, monkeypatch):

@@ -117,6 +117,30 @@ def test_the_reference_computes_kernel_operators(tmp_path):
     assert of.compare(tmp_path / "sparse.onnx", inputs, engines=("opforge", "reference"))
 
 
+def test_the_reference_gives_declared_dtypes_where_an_input_is_absent(tmp_path):
+    """The outputs' dtypes are the schema's, also those that no input has."""
+    counted = registry.register(
+        of.Operator(
+            "test.engines",
+            "Counted",
+            "(x: T[n], w?: T[n], mask?: bool[n]) -> (y: T[n], count: i64[])",
+            types="T: f32",
+            reference_function=lambda x, w, mask: (x * (1 if w is None else w), np.sum(mask)),
+        )
+    )
+    source = """
+    <ir_version: 9, opset_import: ["" : 20, "test.engines" : 1]>
+    graph (float[n] x, bool[n] mask) => (float[n] y, int64 count) { y, count = test.engines.Counted(x, "", mask) }
+    """
+    try:
+        onnx.save(onnx.parser.parse_model(source), tmp_path / "counted.onnx")
+        inputs = {"x": np.ones(3, np.float32), "mask": np.array([True, False, True])}
+        y, count = find_engine("reference").load(tmp_path / "counted.onnx").run(inputs).values()
+    finally:
+        registry.unregister(counted)
+    assert (y.dtype, count.dtype, count.tolist()) == (np.float32, np.int64, 2)
+
+
 def test_the_reference_knows_the_defaults_of_bodies(tmp_path):
     gate = of.formula("test.engines::Gate")(lambda x, *, gain=2.0: x * gain)
     try:

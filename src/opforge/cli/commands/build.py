@@ -46,7 +46,7 @@ Examples:
 def command(
     target: str | None, out: Path | None, wheel: bool, host: str | None, device: str, arch: str | None, as_json: bool
 ) -> None:
-    """Compile the operators of TARGET (package, folder or .py file) into one kernel library.
+    """Compile the operators of TARGET (package, folder or .py file) into a kernel library for each domain.
 
     Nothing needs to be built for an operator to work: hosts compile at the first call and keep the result. Built
     ahead, the first call is fast, and machines without a compiler can run kernel operators. A wheel's library runs
@@ -69,13 +69,14 @@ def command(
         with progress(f"building the wheel of {target}", as_json), author_code("the package does not load", target):
             made = [build_wheel(target, out or Path("dist"))]
     else:
-        from opforge.build.package import build_operators, default_folder
+        from opforge.build.package import build_libraries, default_folder
 
         operators = load_operators(target)
         with progress(f"compiling {count_text(len(operators), 'operator')} of {target}", as_json):
             chosen = arch.split(",") if arch is not None else None
-            library = build_operators(operators, out or default_folder(target), device=device, architectures=chosen)
-        made = [library, library.with_suffix(".manifest.json")]
+            folder = out or default_folder(target)
+            libraries = build_libraries(operators, folder, device=device, architectures=chosen)
+        made = [file for library in libraries for file in (library, library.with_suffix(".manifest.json"))]
     seconds = time.perf_counter() - started
 
     def text() -> None:

@@ -12,7 +12,7 @@ from opforge.engines._protocol import Array, Availability, NodeTime, TensorInfo,
 from opforge.engines.reference._corrections import corrections
 from opforge.errors import ArgumentError, MissingOperatorError, UnsupportedError
 from opforge.onnx._read import read_model
-from opforge.schema import DType, Operator, discover, registry
+from opforge.schema import ABSENT, DType, Operator, discover, registry
 
 if TYPE_CHECKING:
     import onnx
@@ -142,14 +142,11 @@ def _op_run(operator: Operator, wide: bool) -> type[Any]:
                 result = operator.reference(*inputs, **named)
             return result if isinstance(result, tuple) else (result,)
         dtypes = [None if value is None else DType.parse(value.dtype) for value in inputs]
-        shapes = [() if value is None else value.shape for value in inputs]
-        binding = operator.bind(shapes, dtypes, named) if None not in dtypes else None
+        shapes = [ABSENT if value is None else value.shape for value in inputs]
+        binding = operator.bind(shapes, dtypes, named)
         with np.errstate(all="ignore"):
             result = operator.reference(*inputs, **named)
             results = result if isinstance(result, tuple) else (result,)
-            if binding is None:
-                first = next(value.dtype for value in inputs if value is not None)
-                return tuple(value.astype(first) for value in results)
             pairs = zip(results, binding.output_dtypes, strict=True)
             return tuple(value if dtype is None else value.astype(dtype.numpy) for value, dtype in pairs)
 
