@@ -21,6 +21,7 @@ from opforge.schema.registry import nearest
 
 __all__ = [
     "author_code",
+    "call_factory",
     "load_factory",
     "load_operators",
     "load_packages",
@@ -64,6 +65,23 @@ def load_factory(target: str) -> Callable[..., Any]:
         raise ArgumentError(f"{name} is no function", where=where, got=type(factory).__name__)
     found: Callable[..., Any] = factory
     return found
+
+
+def call_factory(factory: Callable[..., Any], target: str) -> Any:  # noqa: ANN401 - whatever it makes
+    """Call a factory with the seeds of random, NumPy and PyTorch at 0.
+
+    A module whose weights are drawn is then the same one in every command: `compare --torch` holds one against what
+    `export` wrote in another process.
+
+    Raises:
+        ArgumentError: the factory raises.
+    """
+    random.seed(0)
+    np.random.seed(0)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
+    with author_code("the factory fails", target):
+        return factory()
 
 
 def load_value(target: str) -> Any:  # noqa: ANN401 - whatever the module holds

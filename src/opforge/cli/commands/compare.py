@@ -12,7 +12,7 @@ from opforge._files import whole_file
 from opforge.cli._comparison import print_comparison, write_markdown
 from opforge.cli._output import emit, json_option, json_text, progress
 from opforge.cli._targets import (
-    author_code,
+    call_factory,
     load_factory,
     load_packages,
     parse_inputs,
@@ -219,9 +219,7 @@ def _engines(
     if factory:
         from opforge.verify.torch_runner import torch_runner
 
-        make = load_factory(factory)
-        with author_code("the factory fails", factory):
-            made = make()
+        made = call_factory(load_factory(factory), factory)
         found["torch"] = torch_runner(made[0] if isinstance(made, tuple) else made, model)
     chosen, skipped = choose_engines(names or default_engines(model), model)
     for name in chosen:

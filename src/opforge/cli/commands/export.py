@@ -12,7 +12,7 @@ import click
 
 from opforge.cli._models import node_kind
 from opforge.cli._output import count_text, emit, json_option, progress, size_text
-from opforge.cli._targets import author_code, load_factory, load_operators, load_packages, parse_pairs, split_target
+from opforge.cli._targets import call_factory, load_factory, load_operators, load_packages, parse_pairs, split_target
 from opforge.errors import ArgumentError
 from opforge.schema.registry import nearest
 
@@ -206,9 +206,7 @@ def _module(target: str, path: Path, opset: int | None, no_dynamo: bool) -> onnx
 
 
 def _made(target: str) -> object:
-    factory = load_factory(target)
-    with author_code("the factory fails", target):
-        made: object = factory()
+    made: object = call_factory(load_factory(target), target)
     return made
 
 
