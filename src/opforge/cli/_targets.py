@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import random
 import re
 import sys
 from collections.abc import Callable, Iterable
