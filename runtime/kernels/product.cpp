@@ -86,25 +86,36 @@ bool Unpacked::fits() const {
   return rows || dots;
 }
 
-void run_unpacked(RunContext& context, const Unpacked& g) {
+void run_unpacked(RunContext& context, const Unpacked& all, MatricesFn matrices, const void* user) {
   const IsaTable& isa = isa_table();
-  if (g.b_column == 1 && g.m <= 2 && g.n >= 16) {
-    const int64_t step = ceil_div(greater<int64_t>(128, 131072 / g.k), 128) * 128;
-    for_units(context, ceil_div(g.n, step), [&](int64_t, int64_t unit) {
+  const auto product = [&](int64_t batch) {
+    int64_t a = 0, b = 0;
+    if (matrices != nullptr) matrices(user, batch, &a, &b);
+    Unpacked one = all;
+    one.a += a * one.m * one.k, one.b += b * one.k * one.n, one.c += batch * one.m * one.n;
+    return one;
+  };
+  if (all.b_column == 1 && all.m <= 2 && all.n >= 16) {
+    const int64_t step = ceil_div(greater<int64_t>(128, 131072 / all.k), 128) * 128;
+    const int64_t units = ceil_div(all.n, step);
+    for_units(context, all.batches * units, [&](int64_t, int64_t i) {
+      const Unpacked g = product(i / units);
+      const int64_t n0 = i % units * step;
       for (int64_t m = 0; m < g.m; ++m) {
         const ThinArgs row{g.a + m * g.a_row, g.a_column, g.b, g.b_row, g.c + m * g.n, g.k};
-        isa.thin_product(row, unit * step, lesser(g.n, (unit + 1) * step));
+        isa.thin_product(row, n0, lesser(g.n, n0 + step));
       }
     });
     return;
   }
   // A row times each row of the other operand.
-  const bool column = g.n == 1;
-  const float *rows = column ? g.a : g.b, *x = column ? g.b : g.a;
-  const int64_t count = column ? g.m : g.n, apart = column ? g.a_row : g.b_column;
-  const int64_t step = greater<int64_t>(4, 65536 / g.k / 4 * 4);
-  for_units(context, ceil_div(count, step), [&](int64_t, int64_t unit) {
-    const int64_t r0 = unit * step;
+  const bool column = all.n == 1;
+  const int64_t count = column ? all.m : all.n, apart = column ? all.a_row : all.b_column;
+  const int64_t step = greater<int64_t>(4, 65536 / all.k / 4 * 4), units = ceil_div(count, step);
+  for_units(context, all.batches * units, [&](int64_t, int64_t i) {
+    const Unpacked g = product(i / units);
+    const float *rows = column ? g.a : g.b, *x = column ? g.b : g.a;
+    const int64_t r0 = i % units * step;
     isa.dot_rows(rows + r0 * apart, apart, x, g.k, g.c + r0, lesser(step, count - r0));
   });
 }
@@ -113,8 +124,7 @@ int64_t double_scratch(int64_t k, int32_t threads) {
   return 8 * scratch_floats(k * isa_table().double_columns()) * greater(1, threads);
 }
 
-void run_doubles(RunContext& context, const DoubleProducts& g, void* scratch,
-                 void (*matrices)(const void* user, int64_t batch, int64_t* a, int64_t* b),
+void run_doubles(RunContext& context, const DoubleProducts& g, void* scratch, MatricesFn matrices,
                  const void* user) {
   const IsaTable& isa = isa_table();
   const int64_t columns = isa.double_columns(), strips = ceil_div(g.n, columns);

@@ -27,9 +27,13 @@ struct Unpacked {
   const float *a, *b;
   float* c;
   int64_t m, n, k, a_row, a_column, b_row, b_column;
+  int64_t batches = 1;
   bool fits() const;
 };
-void run_unpacked(RunContext& context, const Unpacked& g);
+// matrices(batch, &a, &b) says which ones a product takes; NULL = the first of both, for one product.
+using MatricesFn = void (*)(const void* user, int64_t batch, int64_t* a, int64_t* b);
+void run_unpacked(RunContext& context, const Unpacked& g, MatricesFn matrices = nullptr,
+                  const void* user = nullptr);
 
 // `batches` products of f64; matrices(batch, &a, &b) says which ones. scratch: double_scratch(k, threads)
 // bytes.
@@ -39,7 +43,7 @@ struct DoubleProducts {
   int64_t batches, m, n, k, a_row, a_column, b_row, b_column;
 };
 int64_t double_scratch(int64_t k, int32_t threads);
-void run_doubles(RunContext& context, const DoubleProducts& g, void* scratch,
-                 void (*matrices)(const void* user, int64_t batch, int64_t* a, int64_t* b), const void* user);
+void run_doubles(RunContext& context, const DoubleProducts& g, void* scratch, MatricesFn matrices,
+                 const void* user);
 
 }  // namespace opforge::kernels

@@ -119,6 +119,9 @@ Status batch_run(RunContext& c) {
   const bool transpose_b = static_cast<BatchState*>(c.state)->transpose_b;
   BatchShape s;
   batch_shape(c.inputs[0].shape, c.inputs[1].shape, transpose_b, &s);
+  const auto matrices = [](const void* user, int64_t batch, int64_t* am, int64_t* bm) {
+    matrices_of(*static_cast<const BatchShape*>(user), batch, am, bm);
+  };
   switch (c.inputs[0].dtype) {
     case DType::kF32:
       break;
@@ -134,9 +137,6 @@ Status batch_run(RunContext& c) {
                              1,
                              transpose_b ? 1 : s.n,
                              transpose_b ? s.k : 1};
-      const auto matrices = [](const void* user, int64_t batch, int64_t* am, int64_t* bm) {
-        matrices_of(*static_cast<const BatchShape*>(user), batch, am, bm);
-      };
       run_doubles(c, g, c.scratch, matrices, &s);
       return OPFORGE_STATUS_OK;
     }
@@ -156,11 +156,20 @@ Status batch_run(RunContext& c) {
       return c.fail(&c, OPFORGE_STATUS_UNSUPPORTED, "MatMul has no kernel for this dtype");
   }
   if (s.batches == 0 || s.m == 0 || s.n == 0) return OPFORGE_STATUS_OK;
-  const Unpacked thin{
-      c.inputs[0].as<float>(), c.inputs[1].as<float>(), c.outputs[0].as<float>(), s.m, s.n, s.k, s.k, 1,
-      transpose_b ? 1 : s.n,   transpose_b ? s.k : 1};
-  if (s.batches == 1 && thin.fits()) {
-    run_unpacked(c, thin);
+  const Unpacked thin{c.inputs[0].as<float>(),
+                      c.inputs[1].as<float>(),
+                      c.outputs[0].as<float>(),
+                      s.m,
+                      s.n,
+                      s.k,
+                      s.k,
+                      1,
+                      transpose_b ? 1 : s.n,
+                      transpose_b ? s.k : 1,
+                      s.batches};
+  // Packing writes B once more than it is read for a row or two. Where many products take one B, that pays.
+  if (thin.fits() && s.batches <= 2 * s.b_batches) {
+    run_unpacked(c, thin, matrices, &s);
     return OPFORGE_STATUS_OK;
   }
   const IsaTable& isa = isa_table();

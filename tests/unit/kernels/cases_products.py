@@ -68,13 +68,22 @@ def batches(rng: np.random.Generator) -> Iterator[Case]:
         ((5, 7), (7,)),
     ]
     shapes += [((4, 5, 7), (7, 20)), ((7, 9), (4, 9, 5)), ((0, 3, 4), (4, 5)), ((3, 4, 0), (3, 0, 5))]
+    # Few rows, or one column, in batches: B is read where it lies.
+    shapes += [((6, 1, 64), (6, 64, 40)), ((2, 3, 2, 33), (2, 3, 33, 200)), ((3, 1, 1, 20), (1, 4, 20, 17))]
+    shapes += [((5, 9, 48), (5, 48, 1)), ((4, 1, 32), (32, 50)), ((1, 1, 32), (3, 32, 20))]
     shapes += [((300, 70), (70, 300)), ((1, 1, 200, 65), (1, 1, 65, 300))]
     for a_shape, b_shape in shapes:
         a, b = normal(rng, *a_shape), normal(rng, *b_shape)
         net = Net()
         out = net.onnx("MatMul", 13, [net.feed(a), net.feed(b)])
         yield f"MatMul {a_shape} {b_shape}", net, out, np.matmul(a.astype(np.float64), b), 1e-5
-    for a_shape, b_shape in [((5, 7), (9, 7)), ((2, 3, 5, 7), (2, 3, 19, 7)), ((12, 60, 32), (12, 60, 32))]:
+    for a_shape, b_shape in [
+        ((5, 7), (9, 7)),
+        ((2, 3, 5, 7), (2, 3, 19, 7)),
+        ((12, 60, 32), (12, 60, 32)),
+        ((2, 3, 1, 40), (2, 3, 19, 40)),
+        ((3, 1, 1, 40), (1, 2, 19, 40)),
+    ]:
         a, b = normal(rng, *a_shape), normal(rng, *b_shape)
         net = Net()
         out = net.node("BatchMatMul", [net.feed(a), net.feed(b)], transB=1)
