@@ -6,6 +6,7 @@ import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from opforge.errors import MissingOperatorError, SchemaError
 from opforge.schema.operator import Operator
@@ -35,7 +36,9 @@ def register(operator: Operator) -> Operator:
                     where=operator.key,
                     expected=f"{_describe(known)}\n    declared at {known.declared_at or '?'}",
                     got=f"{_describe(operator)}\n    declared at {operator.declared_at or '?'}",
-                    hint="raise since= for a changed operator, or restart the process (the notebook's kernel)",
+                    hint="two files declare it: give one of them another name or domain, or load only one"
+                    if _of_two_files(known, operator)
+                    else "raise since= for a changed operator, or restart the process (the notebook's kernel)",
                 )
             _record(known)
             return known
@@ -199,6 +202,12 @@ def _owners(domain: str, name: str) -> list[Operator]:
     """Give the operators that a gradient operator's name may belong to."""
     bases = {name.removesuffix("Grad"), name.removesuffix("GradGrad")} - {name}
     return [operator for base in bases for operator in _operators.get((domain, base), {}).values()]
+
+
+def _of_two_files(one: Operator, other: Operator) -> bool:
+    """Whether two declarations lie in different files; the cells of a notebook are none."""
+    files = {Path(operator.declared_at.rpartition(":")[0]) for operator in (one, other)}
+    return len(files) == 2 and all(file.is_file() for file in files)
 
 
 def _describe(operator: Operator) -> str:

@@ -205,3 +205,14 @@ def test_package_with_plain_folders(tmp_path, monkeypatch):
     assert names(load(package)) == ["First", "Second"]
     monkeypatch.syspath_prepend(tmp_path)
     assert names(load("loading_probe_plain")) == ["First", "Second"]
+
+
+def test_two_packages_with_one_name(tmp_path):
+    """A changed operator gets another version; one that somebody else has declared, another name."""
+    first, second = (tmp_path / name / "op.py" for name in ("one", "two"))
+    load(write(first, dtypes="f32"))
+    with pytest.raises(SchemaError) as raised:
+        load(write(second, dtypes="f64"))
+    text = str(raised.value)
+    assert f"declared at {first}:2" in text and f"declared at {second}:2" in text
+    assert "to do: two files declare it: give one of them another name or domain, or load only one" in text
