@@ -90,15 +90,16 @@ def test_a_crash_as_json_and_the_line_of_the_sanitizer(wild):
     assert "cpu.cc:9" in rows["sanitize address"]
 
 
-def test_what_passes_and_what_is_wrong_use_are_as_before(wild):
+def test_what_passes_and_what_is_wrong_in_cases(wild):
     place = wild("0")
     found = _check(place, "--level", "quick")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "local.test::Wild: " in found.stdout and " checks passed (" in found.stdout
     (place / "cases.py").write_text("CASES = [1 / 0]\n")
     found = _check(place, "--level", "quick")
-    assert found.returncode == 2, found.stdout
-    assert "ZeroDivisionError" in found.stderr and "cases.py:1" in found.stderr
+    assert found.returncode == 1, found.stderr
+    assert "FAILED schema (cases): " in found.stdout
+    assert "ZeroDivisionError" in found.stdout and "cases.py:1" in found.stdout
 
 
 def test_no_compiler_is_not_taken_for_comparisons_with_nan(wild, opforge, monkeypatch):
