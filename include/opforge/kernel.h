@@ -9,11 +9,13 @@
 // choice of dtypes; template parameters are deduced from the views. Its arguments are the inputs, then the
 // attributes, then the outputs, in the signature's order:
 //
-//   x: T[m, n]    View<const T, 2>             attribute int     int64_t           ints     List<int64_t>
-//   x: T[*S]      View<const T, kAnyRank>                float   double            floats   List<double>
-//   x?: T[n]      View, test with present()              string  std::string_view  strings
-//   List<opforge_string> *x: T[n]      Views<const T, 1>                      bool    bool              bools
-//   List<int64_t> (out: T[m])   View<T, 1>; with a `_` dimension: call context.allocate(out, {...}) first
+// clang-format off: a table
+//   x: T[m, n]    View<const T, 2>         attribute  int     int64_t           ints     List<int64_t>
+//   x: T[*S]      View<const T, kAnyRank>             float   double            floats   List<double>
+//   x?: T[n]      View, test with present()           string  std::string_view  strings  List<opforge_string>
+//   *x: T[n]      Views<const T, 1>                   bool    bool              bools    List<int64_t>
+//   (out: T[m])   View<T, 1>; with a `_` dimension: call context.allocate(out, {...}) first
+// clang-format on
 //
 // The caller has checked rank, shape and dtype; the kernel checks values. It must be reentrant: no mutable
 // globals. Exceptions are caught at the boundary and become the operator's error text.
