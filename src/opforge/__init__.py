@@ -28,7 +28,7 @@ _NAMES = {
     "Session": "opforge.bin.session",
     **dict.fromkeys(("compare", "Comparison", "check", "CheckReport"), "opforge.verify"),
     **dict.fromkeys(("profile", "Profile"), "opforge.profiling"),
-    **dict.fromkeys(("include_dir", "library_dir"), "opforge._paths"),
+    **dict.fromkeys(("cmake_dir", "include_dir", "library_dir"), "opforge._paths"),
 }
 # Elementwise functions for formulas, all from opforge.expr.
 _FUNCTIONS = (
@@ -38,7 +38,7 @@ _FUNCTIONS = (
 ).split()
 _NAMES.update(dict.fromkeys(_FUNCTIONS, "opforge.expr"))
 _SUBMODULES = tuple(
-    "executorch jax litert monitor ncnn onnx onnxruntime openvino ops tensorflow tensorrt torch".split()
+    "executorch jax litert monitor ncnn onnx onnxruntime openvino ops pipeline tensorflow tensorrt torch".split()
 )
 _NEEDED = {"executorch": "torch"}  # what a submodule imports that is named otherwise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["include_dir", "library_dir", "runtime_library"]
+__all__ = ["cmake_dir", "include_dir", "library_dir", "runtime_library"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -13,6 +13,11 @@ def include_dir() -> Path:
     """Return the folder that holds ``opforge/abi.h``."""
     installed = _PACKAGE / "include"
     return installed if installed.is_dir() else _PACKAGE.parent.parent / "include"
+
+
+def cmake_dir() -> Path:
+    """Return the folder of ``opforge-config.cmake``: what ``find_package(opforge)`` is given as ``opforge_DIR``."""
+    return _PACKAGE / "cmake"
 
 
 def library_dir() -> Path:
