@@ -30,5 +30,6 @@ def spec_of_file(name: str, path: Path, search: list[str] | None = None) -> Modu
         path: of the file.
         search: folders of a package's modules.
     """
+    path = path.absolute()  # which its code objects keep: the working directory may change
     loader = _AsItIs(name, str(path)) if path.suffix in SOURCE_SUFFIXES else None
     return spec_from_file_location(name, path, loader=loader, submodule_search_locations=search)

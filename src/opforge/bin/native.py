@@ -41,7 +41,7 @@ def fault_of(what: str) -> Iterator[None]:
     if not faults_reported():
         yield
         return
-    native().report_faults_of(what)
+    native().report_faults_of(what.encode(errors="replace").decode())  # names of files are bytes
     try:
         yield
     finally:

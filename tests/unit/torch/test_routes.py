@@ -20,7 +20,7 @@ def accelerator() -> Path:
 
 
 def run(route: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE)]
     command.append(str(ROOT / "tests" / "conformance" / "torch"))
     environment = {**os.environ, "OPFORGE_TORCH_ROUTE": route, "OPFORGE_TORCH_BUILD": "off"}
     for name in list(environment):
