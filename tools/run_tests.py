@@ -51,9 +51,10 @@ def main(arguments: list[str]) -> int:
         )
     if tests.code and not tests.failed:
         wrong.append(f"pytest ended with {tests.code}; what it said is above")
-    if cpp and not of_reports([CPP_REPORT]):
+    cpp_failed = of_reports([CPP_REPORT])
+    if cpp and not cpp_failed:
         wrong.append(f"ctest ended with {cpp}; what it said is above")
-    failed = [text.removeprefix(MARK).strip() for text in (of_reports([CPP_REPORT]), tests.failed)]
+    failed = [text.removeprefix(MARK).strip() for text in (cpp_failed, tests.failed)]
     if wrong or any(failed):
         print("\n".join(["", MARK, *filter(None, failed), *wrong]), flush=True)
     return tests.code or cpp or bool(wrong)

@@ -3,51 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from opforge.cli._targets import load_operators, split_target
-from opforge.pipeline import Ended, run_command
+from opforge.pipeline import Common, Ended, option_words, run_command
 from opforge.report import KINDS, Section, adapted, missing, name_origins
 
 __all__ = ["Gathered", "Options", "gather", "gathered_sections"]
 
-_MOST_SECONDS = 900.0
 _PROFILED = ("opforge", "onnxruntime", "openvino")
 """Engines that say what their nodes take, as far as a report sets them side by side."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the commands are run with.
+@dataclass(frozen=True, kw_only=True)
+class Options(Common):
+    """What the commands are run with; see also `Common`.
 
     Attributes:
-        packages: operator packages that a model uses.
-        sizes: ``NAME=NUMBER`` of named dimensions.
-        level: of the checks.
-        duration: of the stress.
-        threads: of a run; None = each engine's choice.
         kinds: the parts that are wanted.
-        seconds: that one command may take.
     """
 
-    packages: Sequence[str] = ()
-    sizes: Sequence[str] = ()
-    level: str = "quick"
-    duration: str = "5"
-    threads: int | None = None
     kinds: frozenset[str] = frozenset(KINDS)
-    seconds: float = _MOST_SECONDS
-
-    def words(self, *names: str) -> list[str]:
-        """Return these of ``package``, ``size``, ``threads`` as options of a command."""
-        found: list[str] = []
-        for name, values in (("package", self.packages), ("size", self.sizes), ("threads", [self.threads or ""])):
-            if name in names:
-                found += [word for value in values if value for word in (f"--{name}", str(value))]
-        return found
+    seconds: float = 900.0
 
 
 @dataclass
@@ -158,12 +138,12 @@ class _Runner:
         compared: Any = next((c for name, c in self.found.results if name == "opforge compare"), {"rows": []})
         # Those that ran; what the others were held against (ONNX's evaluator) is no peer, and slow.
         ran = dict.fromkeys(["opforge", *(row["engine"] for row in compared["rows"])])
-        self._section("bench", ["bench", model, *_engine_words(ran), *words])
+        self._section("bench", ["bench", model, *option_words("engine", ran), *words])
         self._profile(Path(model), [name for name in ran if name in _PROFILED])
 
     def _profile(self, model: Path, engines: Sequence[str]) -> None:
         words = self._options.words("package", "size", "threads")
-        self._section("profile", ["profile", str(model), *_engine_words(engines), *words])
+        self._section("profile", ["profile", str(model), *option_words("engine", engines), *words])
 
     def _program(self, model: Path, *, stress: bool = True) -> None:
         target = self._folder / f"{model.stem}.bin"
@@ -182,10 +162,7 @@ class _Runner:
         self._section("memory", ["inspect", name, "--memory", *o.words("size")])
 
     def _stress(self, target: str) -> None:
-        o = self._options
-        shapes = [word for size in o.sizes for word in ("--shapes", size)] if Path(target).suffix == ".bin" else []
-        kept = ["--out", str(self._folder / "stress")]
-        self._section("stress", ["stress", target, "--duration", o.duration, *shapes, *o.words("package"), *kept])
+        self._section("stress", self._options.stress(target, self._folder / "stress"))
 
     def _section(self, kind: str, words: Sequence[str]) -> None:
         if kind not in self._options.kinds:
@@ -210,7 +187,3 @@ class _Runner:
         if ended.code is not None:
             self.found.commands.append({"line": ended.line, "exit_code": ended.code, "seconds": ended.seconds})
         return ended
-
-
-def _engine_words(names: Iterable[str]) -> list[str]:
-    return [word for name in names for word in ("--engine", name)]

@@ -6,7 +6,7 @@ Each step is a command of opforge, run in a process of its own; its JSON and wha
 from __future__ import annotations
 
 from opforge.pipeline._checklist import CHECKLIST, STAGES, Answer, Item, as_dict, checklist, open_folder
-from opforge.pipeline._commands import FAULTS, Ended, run_command
+from opforge.pipeline._commands import FAULTS, Common, Ended, option_words, run_command
 from opforge.pipeline._record import RECORD
 from opforge.pipeline._run import Pipeline, StepResult, run
 from opforge.pipeline._steps import STEPS, Settings, Step
@@ -18,6 +18,7 @@ __all__ = [
     "STAGES",
     "STEPS",
     "Answer",
+    "Common",
     "Ended",
     "Item",
     "Pipeline",
@@ -27,6 +28,7 @@ __all__ = [
     "as_dict",
     "checklist",
     "open_folder",
+    "option_words",
     "run",
     "run_command",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from opforge.errors import ArgumentError, OpforgeError
 from opforge.monitor import LogReport, fingerprint, judge, read_log
-from opforge.pipeline._record import RECORD, file_hash, read_record
+from opforge.pipeline._record import RECORD, file_hash, read_record, steps_of
 from opforge.pipeline._steps import STEPS, Settings
 
 __all__ = ["CHECKLIST", "STAGES", "Answer", "Folder", "Item", "Looked", "as_dict", "checklist", "open_folder"]
@@ -137,16 +137,20 @@ def open_folder(folder: Path, logs: Sequence[Path] = ()) -> Folder:
     Raises:
         ArgumentError: it is no such folder.
     """
-    record = read_record(folder)
-    if not record:
+    content = read_record(folder)
+    if not content.get("steps"):
         raise ArgumentError(
             "no pipeline wrote there",
             where=str(folder),
             expected=f"a folder with {RECORD}",
             hint="opforge pipeline SOURCE -o FOLDER",
         )
-    content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    settings = Settings(content["source"], Path(content["folder"]), content["name"], tuple(content["packages"]))
+    settings = Settings(
+        source=content["source"],
+        folder=Path(content["folder"]),
+        name=content["name"],
+        packages=tuple(content["packages"]),
+    )
     if settings.folder.absolute() != folder.absolute():
         raise ArgumentError(
             "the folder was moved, or is looked at from another one",
@@ -155,7 +159,7 @@ def open_folder(folder: Path, logs: Sequence[Path] = ()) -> Folder:
             hint="call the checklist where the pipeline was called",
         )
     default = folder / f"{settings.name}.jsonl"
-    return Folder(settings, record, logs or ([default] if default.is_file() else []))
+    return Folder(settings, steps_of(content), logs or ([default] if default.is_file() else []))
 
 
 def checklist(folder: Folder, stages: Sequence[str] = ()) -> list[Answer]:
@@ -174,15 +178,20 @@ def as_dict(answers: Sequence[Answer]) -> dict[str, Any]:
     return {"passed": all(answer.passed for answer in answers), "checklist": [asdict(answer) for answer in answers]}
 
 
+def _told(step: str, judge: Callable[[list[Any]], Looked]) -> Callable[[Folder], Looked]:
+    """Judge what the commands of a step printed; where that says nothing, say why."""
+
+    def look(folder: Folder) -> Looked:
+        found = folder.results(step)
+        return found if isinstance(found, Looked) else judge(found)
+
+    return look
+
+
 def _rows(step: str, *checks: str) -> Callable[[Folder], Looked]:
     """Look at these rows of a step's check; () = all."""
 
-    def look(folder: Folder) -> Looked:
-        if step == "check" and not folder.settings.packages:
-            return _no_package(folder)
-        found = folder.results(step)
-        if isinstance(found, Looked):
-            return found
+    def judge(found: list[Any]) -> Looked:
         rows = [r for content in found for report in content["reports"] for r in report["rows"]]
         rows = [row for row in rows if not checks or row["check"] in checks]
         bad = [row for row in rows if not row["passed"]]
@@ -192,13 +201,20 @@ def _rows(step: str, *checks: str) -> Callable[[Folder], Looked]:
             return Looked(True, "no operator has any")
         return Looked(True, f"{len(rows)} checks passed")
 
+    return _told(step, judge)
+
+
+def _checked(*checks: str) -> Callable[[Folder], Looked]:
+    """Look at these rows of the packages' checks."""
+
+    def look(folder: Folder) -> Looked:
+        if folder.settings.packages:
+            return _rows("check", *checks)(folder)
+        if folder.custom:
+            return Looked(None, f"not done: no --package was named for {', '.join(folder.custom)}")
+        return Looked(True, "the model has no operators of its own")
+
     return look
-
-
-def _no_package(folder: Folder) -> Looked:
-    if folder.custom:
-        return Looked(None, f"not done: no --package was named for {', '.join(folder.custom)}")
-    return Looked(True, "the model has no operators of its own")
 
 
 def _registered(folder: Folder) -> Looked:
@@ -216,18 +232,12 @@ def _domains(folder: Folder) -> Looked:
     return Looked(True, ", ".join(domains) or "the model has no operators of its own")
 
 
-def _simplified(folder: Folder) -> Looked:
-    found = folder.results("simplify")
-    if isinstance(found, Looked):
-        return found
+def _simplified(found: list[Any]) -> Looked:
     nodes = found[0]["nodes"]
     return Looked(True, f"nodes: {nodes['before']}, then {nodes['after']}")
 
 
-def _agrees(folder: Folder) -> Looked:
-    found = folder.results("compare")
-    if isinstance(found, Looked):
-        return found
+def _agrees(found: list[Any]) -> Looked:
     rows = found[0]["rows"]
     bad = [row for row in rows if not row["passed"]]
     if bad or not rows:
@@ -252,10 +262,7 @@ def _sound(folder: Folder) -> Looked:
     return Looked(True, f"format {table.version}, {len(table.sections)} sections, {table.size} bytes, checksums hold")
 
 
-def _layouts(folder: Folder) -> Looked:
-    found = folder.results("inspect")
-    if isinstance(found, Looked):
-        return found
+def _layouts(found: list[Any]) -> Looked:
     layouts = ", ".join(f"{name} {count}" for name, count in found[0]["layouts"].items())
     return Looked(True, f"of values: {layouts}; conversions: {len(found[0]['conversions']) or 'none'}")
 
@@ -279,13 +286,7 @@ def _loads(folder: Folder) -> Looked:
 
 
 def _stressed(*checks: str) -> Callable[[Folder], Looked]:
-    def look(folder: Folder) -> Looked:
-        found = folder.results("stress")
-        if isinstance(found, Looked):
-            return found
-        return _verdicts(found[0]["verdicts"], checks, f"{found[0]['runs']} calls")
-
-    return look
+    return _told("stress", lambda found: _verdicts(found[0]["verdicts"], checks, f"{found[0]['runs']} calls"))
 
 
 def _logged(check: str) -> Callable[[Folder], Looked]:
@@ -314,18 +315,19 @@ _WATCH = "opforge monitor {program} --seconds 60 --log {log}"
 
 CHECKLIST: tuple[Item, ...] = (
     Item("develop", "values agree with the reference", "{pipeline} --only check",
-         _rows("check", "values", "drawn", "boundary")),
+         _checked("values", "drawn", "boundary")),
     Item("develop", "gradients agree with finite differences, second ones too", "{pipeline} --only check",
-         _rows("check", "gradient", "gradient shapes", "second derivative")),
+         _checked("gradient", "gradient shapes", "second derivative")),
     Item("register", "domain, op_type and version of every operator are registered", "{pipeline} --only validate",
          _registered),
     Item("register", "domains name their owner", "opforge new NAME --domain com.company.ai", _domains),
     Item("export", "the model is sound: domains, imports, nodes, shapes", "{pipeline} --only validate",
          _rows("validate")),
-    Item("export", "it is simplified", "{pipeline} --only simplify", _simplified),
+    Item("export", "it is simplified", "{pipeline} --only simplify", _told("simplify", _simplified)),
     Item("convert", "header, section table and checksums of the .bin are sound", "{pipeline} --only compile", _sound),
-    Item("convert", "layouts are recorded", "{pipeline} --only inspect", _layouts),
-    Item("convert", "the .bin gives the source's results", "{pipeline} --only compare", _agrees),
+    Item("convert", "layouts are recorded", "{pipeline} --only inspect", _told("inspect", _layouts)),
+    Item("convert", "the .bin gives the source's results", "{pipeline} --only compare",
+         _told("compare", _agrees)),
     Item("deploy", "the .bin is loaded, with its operators' libraries", "opforge check {program}", _loads),
     Item("deploy", "several callers get the same results; no crash, no errors", "{pipeline} --only stress",
          _stressed("process", "errors", "repeatable", "threads")),

@@ -8,17 +8,54 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FAULTS", "Ended", "run_command"]
+__all__ = ["FAULTS", "Common", "Ended", "option_words", "run_command"]
 
 FAULTS = ("BuildError", "CheckFailure", "CorruptFileError", "InternalError", "MissingOperatorError", "SchemaError")
 """Errors that are findings about what a command was given; others say that it has nothing to say of that."""
 
 _WORDS = 1500
+
+
+def option_words(name: str, values: Iterable[object]) -> list[str]:
+    """Write an option that is given once for each value."""
+    return [word for value in values for word in (f"--{name}", str(value))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """What most commands are run with.
+
+    Attributes:
+        packages: operator packages that a model uses.
+        sizes: ``NAME=NUMBER`` of named dimensions.
+        level: of the checks.
+        duration: of the stress, as ``opforge stress`` takes it.
+        threads: of a run; None = each engine's choice.
+        seconds: that one command may take.
+    """
+
+    packages: Sequence[str] = ()
+    sizes: Sequence[str] = ()
+    level: str = "default"
+    duration: str = "5"
+    threads: int | None = None
+    seconds: float = 1800.0
+
+    def words(self, *names: str) -> list[str]:
+        """Return these of ``package``, ``size``, ``threads`` as options of a command."""
+        threads = [] if self.threads is None else [self.threads]
+        values: Mapping[str, Sequence[object]] = {"package": self.packages, "size": self.sizes, "threads": threads}
+        return [word for name in names for word in option_words(name, values[name])]
+
+    def stress(self, target: str, out: Path) -> list[str]:
+        """Return the words that stress a model or operators; sizes are of a .bin's named dimensions."""
+        shapes = option_words("shapes", self.sizes if Path(target).suffix == ".bin" else ())
+        return ["stress", target, "--duration", self.duration, *shapes, *self.words("package"), "--out", str(out)]
 
 
 @dataclass(frozen=True)

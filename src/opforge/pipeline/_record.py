@@ -13,7 +13,7 @@ import opforge
 from opforge._files import whole_file
 from opforge.pipeline._steps import Settings
 
-__all__ = ["RECORD", "file_hash", "fingerprint", "read_record", "sources", "write_record"]
+__all__ = ["RECORD", "file_hash", "fingerprint", "read_record", "sources", "steps_of", "write_record"]
 
 RECORD = "pipeline.json"
 """Name of the file in the pipeline's folder."""
@@ -21,14 +21,19 @@ _FORM = 1
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return the steps of the last run by name; {} where there is none that can be read."""
+    """Return what the last run wrote; {} where there is nothing that can be read."""
     try:
-        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        if content.get("pipeline") == _FORM:
-            return {row["step"]: row for row in content["steps"]}
+        content: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        if content.get("pipeline") == _FORM and all(row["step"] for row in content["steps"]):
+            return content
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # a run that writes it anew is the remedy for every way of being unreadable
     return {}
+
+
+def steps_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the steps of a record by name."""
+    return {row["step"]: row for row in content.get("steps", ())}
 
 
 def write_record(folder: Path, content: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from opforge._files import whole_file
 from opforge.pipeline._commands import run_command
-from opforge.pipeline._record import file_hash, fingerprint, read_record, write_record
+from opforge.pipeline._record import file_hash, fingerprint, read_record, steps_of, write_record
 from opforge.pipeline._steps import STEPS, Settings, Step
 
 __all__ = ["Pipeline", "StepResult", "run"]
@@ -100,7 +100,7 @@ def run(
         OSError: the folder cannot be written.
     """
     (settings.folder / "results").mkdir(parents=True, exist_ok=True)
-    before = read_record(settings.folder)
+    before = steps_of(read_record(settings.folder))
     made = Pipeline(settings, [])
     stale: set[Path] = set()
     for number, step in enumerate(STEPS):

@@ -7,40 +7,29 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opforge.pipeline._commands import Common, option_words
 from opforge.verify import engines
 
 __all__ = ["STEPS", "Settings", "Step"]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a pipeline is about, and what its commands are called with.
+@dataclass(frozen=True, kw_only=True)
+class Settings(Common):
+    """What a pipeline is about, and what its commands are called with; see also `Common`.
 
     Attributes:
         source: ``module.py:factory``, ``PACKAGE:Operator``, the folder of a SavedModel, or an .onnx.
         folder: for all that is written.
         name: files' names begin with it.
-        packages: operator packages that the model uses; their operators are checked.
-        sizes: ``NAME=NUMBER`` of named dimensions.
-        level: of the checks.
-        duration: of the stress, as ``opforge stress`` takes it.
         engines: that results are compared with and timed; () = the commands' own choice.
-        threads: of a run; None = each engine's choice.
         options: further words of a step's command, by its name.
-        seconds: that one command may take.
     """
 
     source: str
     folder: Path
     name: str
-    packages: Sequence[str] = ()
-    sizes: Sequence[str] = ()
-    level: str = "default"
-    duration: str = "5"
     engines: Sequence[str] = ()
-    threads: int | None = None
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    seconds: float = 1800.0
 
     @property
     def ready(self) -> bool:
@@ -70,12 +59,6 @@ class Settings:
         """Return the JSON files of a step that are there, in the order of its commands."""
         found = [p for p in self.folder.glob(f"results/{step}*.json") if p.stem.partition("-")[0] == step]
         return sorted(found, key=lambda path: int(path.stem.partition("-")[2] or 1))
-
-    def words(self, *names: str) -> list[str]:
-        """Return these of ``package``, ``size``, ``threads`` as options of a command."""
-        threads = [] if self.threads is None else [str(self.threads)]
-        values = {"package": self.packages, "size": self.sizes, "threads": threads}
-        return [word for name in names for value in values[name] for word in (f"--{name}", value)]
 
 
 Words = Callable[[Settings], Sequence[Sequence[str]]]
@@ -113,7 +96,7 @@ def _export(s: Settings) -> list[list[str]]:
 def _compare(s: Settings) -> list[list[str]]:
     module = ["--torch", s.source] if Path(s.source.rpartition(":")[0]).suffix == ".py" and _lower(s.source) else []
     mine = ["opforge"] if s.engines and not {"opforge", "all"} & set(s.engines) else []
-    chosen = [word for name in (*mine, *s.engines) for word in ("--engine", name)]
+    chosen = option_words("engine", (*mine, *s.engines))
     return [["compare", str(s.simplified), "--bin", str(s.program), *module, *chosen,
              *s.words("package", "size", "threads")]]  # fmt: skip
 
@@ -125,19 +108,13 @@ def _bench(s: Settings) -> list[list[str]]:
         compared = json.loads(s.result("compare").read_text(encoding="utf-8"))
         ran = [row["engine"] for row in compared["rows"]] + [compared["reference"]]
         names = [name for name in dict.fromkeys(["opforge", *ran]) if name in engines() and name != "reference"]
-    chosen = [word for name in names or ["opforge"] for word in ("--engine", name)]
+    chosen = option_words("engine", names or ["opforge"])
     return [["bench", str(s.simplified), *chosen, *s.words("size", "threads", "package")]]
 
 
 def _lower(source: str) -> bool:
     """Whether the name after the colon is a factory's, as ``opforge export`` tells it from an operator's."""
     return not source.rpartition(":")[2][:1].isupper()
-
-
-def _stress(s: Settings) -> list[list[str]]:
-    shapes = [word for size in s.sizes for word in ("--shapes", size)]
-    kept = ["--out", str(s.folder / "stress")]
-    return [["stress", str(s.program), "--duration", s.duration, *shapes, *s.words("package"), *kept]]
 
 
 def _report(s: Settings) -> list[list[str]]:
@@ -174,7 +151,8 @@ STEPS: tuple[Step, ...] = (
          needs=lambda s: [s.program]),
     Step("bench", "time in each engine", _bench,
          needs=lambda s: [s.simplified]),
-    Step("stress", "leaks, races, crashes", _stress, needs=lambda s: [s.program]),
+    Step("stress", "leaks, races, crashes", lambda s: [s.stress(str(s.program), s.folder / "stress")],
+          needs=lambda s: [s.program]),
     Step("report", "all of it on one page", _report, idle="no step before it has a result",
          writes=lambda s: [s.folder / "report.html"]),
 )  # fmt: skip

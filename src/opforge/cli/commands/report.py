@@ -108,7 +108,14 @@ def command(
     sections = [adapted(content, where) for where, content in results]
     hashed = list(files)
     if targets:
-        options = Options(packages, sizes, level, duration, threads, frozenset(kinds or KINDS))
+        options = Options(
+            packages=packages,
+            sizes=sizes,
+            level=level,
+            duration=duration,
+            threads=threads,
+            kinds=frozenset(kinds or KINDS),
+        )
         parts: dict[str, Gathered] = {}
         with tempfile.TemporaryDirectory(prefix="opforge-report-") as folder, progress("gathering", as_json) as show:
             for number, target in enumerate(targets):
